@@ -7,6 +7,7 @@ mod cpu;
 pub mod cuda;
 mod engine;
 mod executable;
+mod forgetting;
 mod pages;
 mod resident;
 mod resume;
@@ -20,6 +21,7 @@ use trawl_plan::Program;
 
 pub use engine::{Engine, EngineError};
 pub use executable::Executable;
+pub use forgetting::Forgetting;
 pub use pages::advise_large_pages;
 pub use resident::{Resident, ResidentError};
 pub use routed::{BARS_BEHIND_MAX, RoutedStates};

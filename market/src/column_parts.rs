@@ -171,7 +171,7 @@ mod tests {
             sum_of(&bytes)
         };
         let sums = runs.iter().flat_map(|run| run.parts()).map(sum).collect();
-        (file, ColumnSums { place, sums })
+        (file, ColumnSums { place, sums, largest: Vec::new() })
     }
 
     fn file_of(content: &[u8]) -> fs::File {

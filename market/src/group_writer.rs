@@ -5,7 +5,7 @@ use crate::bars_writer::BarsWriter;
 use crate::error::MarketError;
 use crate::manifest::{GroupFile, SymbolEntry};
 use crate::snapshot::{Sink, store_sums, sums_path, unite};
-use crate::sums::{CHUNK_ROWS, ColumnSums, Sums, sum_of_times, sum_of_values};
+use crate::sums::{CHUNK_ROWS, ColumnSums, Sums, largest_magnitude, sum_of_times, sum_of_values};
 use crate::time::TimeMicros;
 
 /// One group, stored.
@@ -42,6 +42,8 @@ pub(crate) struct GroupWriter<'a> {
     distinct: Vec<TimeMicros>,
     /// Checksums of the times, then of each column.
     sums: Vec<Vec<u64>>,
+    /// Largest magnitudes of the same chunks, of each column; of the times none.
+    largest: Vec<Vec<f64>>,
 }
 
 impl<'a> GroupWriter<'a> {
@@ -53,8 +55,8 @@ impl<'a> GroupWriter<'a> {
         expected: (impl Iterator<Item = &'n str>, u64),
     ) -> Result<Self, MarketError> {
         let bars = BarsWriter::new(sink, format!("group {group}"), columns, expected)?;
-        let sums = vec![Vec::new(); columns.len() + 1];
-        Ok(Self { sink, group, bars, symbols: Vec::new(), distinct: Vec::new(), sums })
+        let (sums, largest) = (vec![Vec::new(); columns.len() + 1], vec![Vec::new(); columns.len() + 1]);
+        Ok(Self { sink, group, bars, symbols: Vec::new(), distinct: Vec::new(), sums, largest })
     }
 
     /// Adds the bars of the next symbol, of which there is at least one.
@@ -71,8 +73,10 @@ impl<'a> GroupWriter<'a> {
             self.distinct = unite(std::mem::take(&mut self.distinct), &bars.times);
             let chunk = CHUNK_ROWS as usize;
             self.sums[0].extend(bars.times.chunks(chunk).map(sum_of_times));
-            for (sums, column) in self.sums[1..].iter_mut().zip(&bars.columns) {
+            let numbers = self.sums[1..].iter_mut().zip(&mut self.largest[1..]);
+            for ((sums, largest), column) in numbers.zip(&bars.columns) {
                 sums.extend(column.chunks(chunk).map(sum_of_values));
+                largest.extend(column.chunks(chunk).map(largest_magnitude));
             }
         }
         self.bars.push(bars)
@@ -85,7 +89,8 @@ impl<'a> GroupWriter<'a> {
         let file = GroupFile { group: self.group, sha256, bytes, rows };
         if let Some((path, name)) = self.sink.directory() {
             let places = std::mem::take(&mut encoded.places).into_iter();
-            let columns = places.zip(self.sums).map(|(place, sums)| ColumnSums { place, sums }).collect();
+            let columns = places.zip(self.sums.into_iter().zip(self.largest));
+            let columns = columns.map(|(place, (sums, largest))| ColumnSums { place, sums, largest }).collect();
             let (sums, relative) = (Sums { columns }, sums_path(&file.sha256));
             let failed = MarketError::io("write", format!("{name}/{relative}"));
             self.sink.making(&relative, || store_sums(path, &file, &sums).map_err(failed))?;

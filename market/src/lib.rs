@@ -90,7 +90,7 @@ pub use scrub::{Scrub, Scrubbed};
 pub use series::{Series, Value};
 pub use sources::Arrivals;
 pub use store::{DatasetSummary, Store};
-pub use sums::CHUNK_ROWS;
+pub use sums::{CHUNK_ROWS, largest_magnitude};
 pub use synth::{SynthOptions, SynthReport, synthesise};
 pub use time::{DateOrder, TimeMicros, format_label, format_time, now, parse_time, parse_time_in_order};
 pub use trawl_terms::{Period, Timeframe};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use trawl_kernels::{Executable, Precision};
+use trawl_kernels::{Executable, Forgetting, Precision};
 use trawl_plan::Plan;
 
 /// A plan whose pieces are lowered for one precision. Cheap to clone.
@@ -20,6 +20,8 @@ struct Inner {
     bars_needed: Vec<usize>,
     /// Number of values per symbol from the last stage.
     outputs: usize,
+    /// Of a plan of one program.
+    forgetting: OnceLock<Option<Forgetting>>,
 }
 
 impl ExecutablePlan {
@@ -37,6 +39,7 @@ impl ExecutablePlan {
             outputs: plan.outputs().count(),
             precision,
             fingerprint: OnceLock::new(),
+            forgetting: OnceLock::new(),
             plan,
         }))
     }
@@ -54,6 +57,16 @@ impl ExecutablePlan {
     /// Precision of the arithmetic.
     pub fn precision(&self) -> Precision {
         self.0.precision
+    }
+
+    /// What the means of a plan of one program forget; `None` if a step of it does not, or there are several programs.
+    pub fn forgetting(&self) -> Option<&Forgetting> {
+        let made = || {
+            let mut pieces = self.pieces();
+            let only = pieces.next().filter(|_| pieces.next().is_none())?;
+            Forgetting::of(only.program(), self.0.precision)
+        };
+        self.0.forgetting.get_or_init(made).as_ref()
     }
 
     /// The pieces of a stage, in its order; empty if the plan has no such stage.

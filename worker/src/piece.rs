@@ -71,10 +71,13 @@ impl<'a> StageRun<'a> {
 
     /// As [`Self::trim`]; on the CPU without what comes before all that is read of a whole history. Long histories of unequal length
     /// then end side by side, and series are not made for bars that nobody reads.
-    fn shortened(&self, p: usize, axis: &Axis<'_>, from: usize) -> Trim {
+    /// Where `forgetting` was shown, means begin after the bars that were not read.
+    pub fn shortened(&self, p: usize, axis: &Axis<'_>, from: usize) -> Trim {
         match self.engine {
             Engine::Cpu if self.plan.history.is_none() => {
                 let first = self.executables[p].shortened_begin(from);
+                let forgotten = self.forgetting.filter(|_| first < axis.bars.unread);
+                let first = forgotten.map_or(first, |forgetting| forgetting.begin(axis.bars.unread, axis.visible));
                 Trim { given: first, there: first }
             }
             _ => self.trim(p, axis, from),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trawl_kernels::{Engine, Executable};
+use trawl_kernels::{Engine, Executable, Forgetting};
 use trawl_market::{AttributeTable, Calendar, SymbolTable};
 use trawl_plan::{Plan, Stage};
 use trawl_wire::CrossTable;
@@ -22,6 +22,8 @@ pub(crate) struct StageRun<'a> {
     pub stage: &'a Stage,
     /// Index of the stage in the plan.
     pub number: usize,
+    /// Shown for every axis of which bars were not read.
+    pub forgetting: Option<&'a Forgetting>,
     /// States to resume from, and the place to save new ones.
     pub kept: Option<&'a Checkpoints>,
     /// The segment's symbols, then the references in the order of `references`.

@@ -8,7 +8,7 @@ mod primitives;
 mod run;
 mod simd;
 
-pub(crate) use lower::schedule::Schedule;
+pub(crate) use lower::schedule::{Schedule, least_common_multiple};
 pub(crate) use primitives::cycle::circle_table;
 pub(crate) use primitives::trend::growth_of;
 pub(crate) use run::resident::{Lane, ResidentLayout, ResidentTile, Scratch};

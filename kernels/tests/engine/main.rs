@@ -14,6 +14,7 @@ mod emulator_tests;
 mod facts;
 mod families;
 mod fleet;
+mod forgetting;
 mod fused;
 mod gaps;
 mod gather;

@@ -5,6 +5,7 @@
 
 mod copies;
 mod groups;
+mod largest;
 mod load;
 
 pub use self::copies::{FetchedGroup, HeldGroup, Reads};

@@ -4,6 +4,7 @@
 //! of attempts, caches or networks.
 
 mod batched;
+mod ends;
 mod error;
 mod newest;
 mod panel;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
-use trawl_kernels::{Cancel, Engine, Precision};
+use trawl_kernels::{Cancel, Engine, Forgetting, Precision};
 use trawl_market::{Adjustment, Dataset, LoadedBars, MarketError, Series, TimeMicros, Vintage, higher_bars};
 use trawl_plan::frame::{BarSize, Frame};
 use trawl_plan::{Input, Plan};
@@ -136,6 +137,14 @@ impl ScanSource {
         Ok(bars)
     }
 
+    /// As [`Self::load_segment_for`], all bars of the symbols at some places, ascending.
+    fn load_part_for(&self, segment: u32, step: ScanStep, part: &[usize]) -> Result<Vec<LoadedBars>, ExecuteError> {
+        let (read, names) = self.columns_read(step);
+        let mut bars = self.dataset.load_group_part(segment, &names, &self.adjustment, part)?;
+        bars.iter_mut().try_for_each(|symbol| self.spread(symbol, &read))?;
+        Ok(bars)
+    }
+
     /// What [`Self::execute`] reads of a segment: columns, and how many of the newest bars of each symbol; all if `None`.
     pub fn reads_of(&self, segment: u32, step: ScanStep, input: &StepInputV1) -> (Vec<String>, Option<u64>) {
         (self.columns_read(step).1, self.newest_bars_read(segment, step, input))
@@ -231,12 +240,19 @@ impl ScanSource {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<SegmentResult, ExecuteError> {
-        self.run_over(step, input, bars, references, cancel, stages)?.of(segment)
+        match self.forgetting(step).filter(|_| bars.iter().any(|bars| bars.unread > 0)) {
+            Some(forgetting) => {
+                self.run_over_ends((segment, forgetting), step, input, bars, references, cancel, stages)?.of(segment)
+            }
+            None => self.run_over(None, step, input, bars, references, cancel, stages)?.of(segment),
+        }
     }
 
-    /// Runs one step over loaded bars.
+    /// Runs one step over loaded bars. With a `forgetting` that was shown for all of them, bars that were not read count for nothing.
+    #[allow(clippy::too_many_arguments)]
     fn run_over(
         &self,
+        forgetting: Option<&Forgetting>,
         step: ScanStep,
         input: &StepInputV1,
         bars: &[LoadedBars],
@@ -245,7 +261,7 @@ impl ScanSource {
         stages: &mut Stages,
     ) -> Result<StepOutput, ExecuteError> {
         let (begun, times) = (Instant::now(), [self.as_of]);
-        let shared = StepRun::new(self, step, input, &times, references)?;
+        let shared = StepRun::new(self, step, input, &times, references)?.forgetting(forgetting);
         let axes = shared.axes(bars)?;
         self.run_along(&shared, &axes, bars.len(), begun, cancel, stages)
     }
@@ -326,12 +342,7 @@ impl ScanSource {
 
     /// `before` is the axis of the symbol before: symbols with the same times share their higher bars.
     fn axis<'b>(&self, bars: &'b LoadedBars, span: Span, before: Option<&Axis<'b>>) -> Result<Axis<'b>, MarketError> {
-        let horizon = span.until;
-        let visible = match bars.times.last() {
-            // Most scans read the newest bar, for which one cache line suffices.
-            Some(newest) if *newest <= horizon => bars.times.len(),
-            _ => bars.times.partition_point(|t| *t <= horizon),
-        };
+        let visible = visible_of(bars, span.until);
         let mut higher = BTreeMap::new();
         let sizes = self.plan().frames.iter().filter_map(|frame: &Frame| match &frame.bars {
             BarSize::Base => None,
@@ -359,6 +370,15 @@ impl ScanSource {
         }
         let window = self.plan().history.map_or(0, |h| visible.saturating_sub(h.bars as usize));
         Ok(Axis { bars, visible, span, higher, window, absent_max: 0 })
+    }
+}
+
+/// Number of bars until a time.
+fn visible_of(bars: &LoadedBars, horizon: TimeMicros) -> usize {
+    match bars.times.last() {
+        // Most scans read the newest bar, for which one cache line suffices.
+        Some(newest) if *newest <= horizon => bars.times.len(),
+        _ => bars.times.partition_point(|t| *t <= horizon),
     }
 }
 

@@ -1,5 +1,6 @@
-//! How much of its bars a step reads. A condition of finite windows at the newest bar reads the end of each history: the rest is left
-//! on disk, so that a scan of ten years of minutes takes as long as one of a month.
+//! How much of its bars a step reads. A condition of finite windows at the newest bar reads the end of each history, and one of means
+//! does where they have forgotten the rest (see `ends`). The rest is left on disk, so that a scan of ten years of minutes takes as long
+//! as one of a month.
 
 use trawl_kernels::Engine;
 use trawl_market::{CHUNK_ROWS, SymbolEntry};
@@ -10,12 +11,14 @@ use trawl_wire::StepInputV1;
 use super::{ExecuteError, ScanSource, ScanStep};
 use crate::stage_run::{StageRun, Trim};
 
+/// Histories are so many times as long as the ends of them that are tried alone.
+const ENDS_MIN_TIMES: u64 = 2;
 /// No row is needed.
 const NONE: usize = usize::MAX;
 
 impl ScanSource {
     /// The number of newest bars, rounded up to whole chunks of a file, of which a step reads any; `None` where it reads more, or
-    /// where that depends on times. Devices and updates keep whole histories.
+    /// where that depends on times. Of symbols whose means turn out to remember, a step reads everything besides. Devices and updates keep whole histories.
     pub fn newest_bars_read(&self, segment: u32, step: ScanStep, input: &StepInputV1) -> Option<u64> {
         let plan = self.plan();
         let by_times = plan.frames.iter().any(|frame| frame.bars != BarSize::Base);
@@ -42,7 +45,12 @@ impl ScanSource {
             }
         }
         let newest = most.max(1).next_multiple_of(CHUNK_ROWS);
-        (newest < longest).then_some(newest)
+        if newest < longest {
+            return Some(newest);
+        }
+        // Where means turn out not to have forgotten, everything is read besides.
+        let forgets = u64::try_from(self.forgetting(step)?.bars()).ok()?.checked_next_multiple_of(CHUNK_ROWS)?;
+        (forgets <= longest / ENDS_MIN_TIMES && !self.dataset.lacks_largest(segment)).then_some(forgets)
     }
 
     /// The first of a symbol's rows that a step reads, if the newest is wanted.
@@ -105,7 +113,10 @@ impl StageRun<'_> {
                 if unread == 0 || from >= self.axes[a].rows(&frame.bars) {
                     continue;
                 }
-                let trim = self.trim(p, &self.axes[a], from);
+                let trim = match self.forgetting {
+                    Some(_) => self.shortened(p, &self.axes[a], from),
+                    None => self.trim(p, &self.axes[a], from),
+                };
                 let begins = self.executables[p].input_begins(from - trim.given).into_iter();
                 let first = begins.map(|begin| trim.there.max(trim.given + begin)).min().unwrap_or(from);
                 if frame.bars != BarSize::Base || first < unread {

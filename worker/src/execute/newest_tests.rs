@@ -32,9 +32,10 @@ pub(crate) fn made_input(source: &ScanSource, stage: &Stage) -> StepInputV1 {
     }
 }
 
-struct Market {
-    _folder: tempfile::TempDir,
-    dataset: Dataset,
+pub(crate) struct Market {
+    pub folder: tempfile::TempDir,
+    pub dataset: Dataset,
+    pub adjustment: Adjustment,
 }
 
 fn market() -> Market {
@@ -43,7 +44,7 @@ fn market() -> Market {
     let timeframe = "1m".parse().unwrap();
     synthesise(&store, &SynthOptions { name: "m".to_owned(), symbols: 4, bars: BARS, seed: 3, timeframe }).unwrap();
     let dataset = store.open("m").unwrap();
-    Market { _folder: folder, dataset }
+    Market { folder, dataset, adjustment: Adjustment::NONE }
 }
 
 impl Market {
@@ -51,7 +52,7 @@ impl Market {
         schema_of(&self.dataset, self.dataset.manifest.last_time).unwrap()
     }
 
-    fn source(&self, document: &ScanDocument) -> ScanSource {
+    pub fn source(&self, document: &ScanDocument) -> ScanSource {
         let schema = self.schema();
         self.source_of(compile_scan(document, &schema).unwrap_or_else(|error| panic!("{document:?}: {error:?}")))
     }
@@ -61,7 +62,7 @@ impl Market {
             executable: ExecutablePlan::new(Arc::new(plan), Precision::F64),
             dataset: self.dataset.clone(),
             as_of: self.dataset.manifest.last_time,
-            adjustment: Adjustment::NONE,
+            adjustment: self.adjustment,
             engine: Engine::Cpu,
             checkpoints: None,
             every_value: false,
@@ -70,7 +71,7 @@ impl Market {
     }
 
     /// Runs every step both ways, and compares; how many newest bars each step read of the first group.
-    fn compare(&self, document: &ScanDocument) -> Vec<Option<u64>> {
+    pub fn compare(&self, document: &ScanDocument) -> Vec<Option<u64>> {
         let source = self.source(document);
         let references = source.load_references().unwrap();
         let mut read = Vec::new();
@@ -107,7 +108,7 @@ fn bits(output: &SegmentOutput) -> (String, Vec<u64>) {
     }
 }
 
-fn selecting(select: Vec<String>) -> ScanDocument {
+pub(crate) fn selecting(select: Vec<String>) -> ScanDocument {
     ScanDocument { condition: "true".to_owned(), select, ..ScanDocument::default() }
 }
 
@@ -141,7 +142,10 @@ fn what_is_read_follows_from_the_windows() {
     assert_eq!(of("close[4096]"), [Some(8_192)]);
     assert_eq!(of("sma(close, 3000)[2000]"), [Some(8_192)]);
     assert_eq!(of("close[8999]"), [None], "as long as the longest");
-    assert_eq!(of("ema(close, 9)"), [None]);
+    assert_eq!(of("ema(close, 9)"), [Some(4_096)], "it forgets");
+    assert_eq!(of("ema(close, 200)"), [None], "in more than half of the bars");
+    assert_eq!(of("kama(close, 10)"), [None], "nothing says when it forgets");
+    assert_eq!(of("xs_pct(ema(close, 9))"), [None, Some(4_096)], "one step of two");
     assert_eq!(of("obv()"), [None]);
     assert_eq!(of("avwap('session')"), [None], "periods begin anywhere");
     assert_eq!(of("tf('15m', sma(close, 9))"), [None], "higher bars are made of all");

@@ -11,7 +11,7 @@ use trawl_wire::{SegmentResult, StepInputV1};
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
 
 /// Symbols that the CPU computes side by side.
-const SIDE_BY_SIDE: usize = 16;
+pub(super) const SIDE_BY_SIDE: usize = 16;
 /// Bytes of times and values of a segment that are read at once. Of more, so many symbols are read at a time, or [`SIDE_BY_SIDE`].
 pub(super) const PART_BYTES: u64 = 8 << 20;
 const VALUE_BYTES: u64 = 8;
@@ -73,29 +73,40 @@ impl ScanSource {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<SegmentResult, ExecuteError> {
-        let (read, names) = self.columns_read(step);
+        let joined = self.run_parts((segment, &parts), step, input, references, cancel, stages)?;
+        joined.in_order_of(&parts.concat()).of(segment)
+    }
+
+    /// The output for the symbols of parts, in their order.
+    pub(super) fn run_parts(
+        &self,
+        (segment, parts): (u32, &[Vec<usize>]),
+        step: ScanStep,
+        input: &StepInputV1,
+        references: &References,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<StepOutput, ExecuteError> {
+        let (_, names) = self.columns_read(step);
         let mut joined: Option<StepOutput> = None;
         let mut held = None;
-        for part in &parts {
+        for part in parts {
             let load = || {
                 // Also of a file that the cache cannot keep, there is one fetch for all parts.
                 if held.is_none() {
                     let reads = Reads { columns: &names, adjustment: &self.adjustment, newest: None };
                     held = self.dataset.hold_group(segment, &reads)?;
                 }
-                let mut bars = self.dataset.load_group_part(segment, &names, &self.adjustment, part)?;
-                bars.iter_mut().try_for_each(|symbol| self.spread(symbol, &read))?;
-                Ok::<_, ExecuteError>(bars)
+                self.load_part_for(segment, step, part)
             };
             let bars = stages.time(EngineStage::Load, 0, 0, load)?;
-            let output = self.run_over(step, input, &bars, references, cancel, stages)?;
+            let output = self.run_over(None, step, input, &bars, references, cancel, stages)?;
             joined = Some(match joined {
                 None => output,
                 Some(before) => before.followed_by(output)?,
             });
         }
-        let joined = joined.ok_or_else(|| ExecuteError::Inconsistent("a segment without symbols".to_owned()))?;
-        joined.in_order_of(&parts.concat()).of(segment)
+        joined.ok_or_else(|| ExecuteError::Inconsistent("a segment without symbols".to_owned()))
     }
 }
 
@@ -121,7 +132,7 @@ impl StepOutput {
     }
 
     /// Rows and values by ascending places of their symbols, which are at these.
-    fn in_order_of(self, places: &[usize]) -> Self {
+    pub(super) fn in_order_of(self, places: &[usize]) -> Self {
         if places.is_sorted() {
             return self;
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use trawl_kernels::Engine;
+use trawl_kernels::{Engine, Forgetting};
 use trawl_market::{AttributeTable, Calendar, LoadedBars, SymbolTable, TimeMicros, Vintage};
 use trawl_plan::frame::{BarSize, Read};
 use trawl_plan::{Input, Stage};
@@ -24,6 +24,8 @@ pub(super) struct StepRun<'a> {
     last: bool,
     /// Whether the rows of all times are wanted, by column.
     panel: bool,
+    /// Shown for every symbol of which bars were not read.
+    forgetting: Option<&'a Forgetting>,
     /// Times at which rows are wanted; `horizon` is the last of them.
     times: &'a [TimeMicros],
     horizon: TimeMicros,
@@ -59,6 +61,7 @@ impl<'a> StepRun<'a> {
             number: step.stage,
             last: step.stage + 1 == stages.len(),
             panel: false,
+            forgetting: None,
             times,
             horizon,
             labels: source.dataset.symbol_table()?,
@@ -81,6 +84,11 @@ impl<'a> StepRun<'a> {
     pub fn into_panel(self) -> Self {
         // Bars that are adjusted as of several times are not kept on a device by name and length.
         Self { panel: true, bars: String::new(), ..self }
+    }
+
+    /// The same over the ends of histories, for which that was shown.
+    pub fn forgetting(self, forgetting: Option<&'a Forgetting>) -> Self {
+        Self { forgetting, ..self }
     }
 
     /// Whether its output is the rows of many times.
@@ -136,6 +144,7 @@ impl<'a> StepRun<'a> {
             bars: &self.bars,
             stage: self.stage,
             number: self.number,
+            forgetting: self.forgetting,
             kept: self.source.checkpoints.as_deref(),
             axes,
             own,

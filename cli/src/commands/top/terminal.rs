@@ -101,7 +101,10 @@ mod tests {
         let name = "commands::top::terminal::tests::a_panic_is_reported_on_the_terminal_as_it_was";
         let mut program = terminal.start(this.args(["--exact", name, "--nocapture"]).env(ON_A_TERMINAL, "1"));
         assert!(!program.wait().unwrap().success());
-        let screen = terminal.wait_for(Duration::from_secs(30), |screen| !screen.alternate && !screen.cursor_hidden);
+        // The last that it writes, after which nothing is left to be read.
+        let is_last = |line: &String| line.contains("test result");
+        let screen = terminal.wait_for(Duration::from_secs(30), |screen| screen.lines().iter().any(is_last));
+        assert!(!screen.alternate && !screen.cursor_hidden, "{screen:?}");
         // Behind the end of the alternate screen: it was not drawn over.
         let written = terminal.written();
         let (_, after) = written.split_once("\u{1b}[?1049l").unwrap_or_else(|| panic!("{screen:?}"));

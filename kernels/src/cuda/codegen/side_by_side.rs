@@ -90,8 +90,8 @@ pub(crate) fn side_by_side(lines: &[Statement], together: usize, tile: usize, bl
     Some(text)
 }
 
-/// First the loads of all bars, then stage by stage and run by run, with the bars in order within a run; between stages their
-/// divisions side by side, with a single test whether all of them may take the fast path. Where a bar begins a block of
+/// First the loads of all bars, then stage by stage and run by run, with the bars in order within a run; behind the runs of a stage
+/// their stores for other parts, and between stages their divisions side by side, with a single test whether all of them may take the fast path. Where a bar begins a block of
 /// the only window (`begins`), that takes all bars at once: what it reads of them is made before.
 fn pieces(lines: &[Statement], together: usize, begins: bool) -> Vec<String> {
     let mut pieces = Vec::new();
@@ -120,6 +120,11 @@ fn pieces(lines: &[Statement], together: usize, begins: bool) -> Vec<String> {
             }
             pieces.push(piece);
         }
+        // A store between bars would keep them apart.
+        let stores: Vec<_> =
+            steps.iter().filter(|line| matches!(line.kind, Kind::Store) && line.stage == stage).collect();
+        let bars = (0..together).flat_map(|bar| stores.iter().map(move |line| of_bar(&line.text, bar) + "\n"));
+        pieces.push(bars.collect());
         pieces.push(divisions(&steps, stage, together));
     }
     pieces

@@ -39,6 +39,8 @@ pub(super) enum Kind {
     /// Reads a column, or a series of another part.
     Load,
     Plain,
+    /// Stores a series that other parts read.
+    Store,
     /// A step that divides: its result is one stage after its inputs.
     Divided(Divided),
     /// A window in blocks that takes several bars at once where one of them begins a block.
@@ -74,6 +76,10 @@ impl Statement {
 
     pub fn of(stage: usize, text: String) -> Self {
         Self { text, stage, kind: Kind::Plain, history: None }
+    }
+
+    pub fn store(stage: usize, text: String) -> Self {
+        Self { kind: Kind::Store, ..Self::of(stage, text) }
     }
 
     pub fn of_history(self, history: usize) -> Self {

@@ -435,7 +435,7 @@ impl Writer<'_> {
         };
         let after = body.push_step(at, when, line);
         if self.passed_buffer(at).is_some() {
-            body.push(when, Statement::of(after, format!("e{at}[at] = v{at};")));
+            body.push(when, Statement::store(after, format!("e{at}[at] = v{at};")));
         }
         let mine = |(source, _): &(StepInput, When)| *source == StepInput::Step(at);
         if let Some(number) = body.histories.iter().position(mine) {
