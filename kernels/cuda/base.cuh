@@ -136,6 +136,12 @@ struct History {
         ring[now + ring.slots] = x;
     }
 
+    // Slot of the value so many bars ago, which must not lie further back than the ring reaches.
+    template <class T>
+    __device__ __forceinline__ int ago(int bars, const RingOf<T>& ring) const {
+        return now < bars ? now - bars + ring.slots : now - bars;
+    }
+
     // Of a ring that another warp fills.
     __device__ __forceinline__ void follow(const Ring& ring) { now = now + 1 < ring.slots ? now + 1 : 0; }
 };

@@ -24,6 +24,8 @@ struct Block {
         const T kept = ring[slot];
         return slot == 0 ? none : kept;
     }
+    // Whether none of the next `bars` bars but the first begins a block.
+    __device__ __forceinline__ bool allows(int bars, int p) const { return at + bars <= p; }
     // Whether none of the next `bars` bars begins a block.
     __device__ __forceinline__ bool is_inside(int bars, int p) const { return at > 0 && at + bars <= p; }
     // The slots of the block before that windows of this one still hold, the last one first: reached ones alone.
@@ -78,13 +80,18 @@ struct WindowTotal {
         anchor = head = na();
     }
 
-    __device__ __forceinline__ real next(real x, int p, real share, const Ring& ring) {
+    // Where a block begins: what the one before leaves.
+    __device__ __forceinline__ void begin(real x, int p, real share, const Ring& ring) {
         if (block.begins()) {
             anchor = x;
             head = 0;
             real sum = 0;
             put_tails(ring, p, [&](real value, int) { return sum = sum + (value - anchor); });
         }
+    }
+
+    __device__ __forceinline__ real next(real x, int p, real share, const Ring& ring) {
+        begin(x, p, share, ring);
         return next_inside(x, p, share, ring);
     }
 
@@ -164,7 +171,8 @@ struct WindowWeighted {
         anchor = weighted = plain = na();
     }
 
-    __device__ __forceinline__ real next(real x, int p, real share, const Ring& ring) {
+    // Where a block begins: what the one before leaves.
+    __device__ __forceinline__ void begin(real x, int p, real share, const Ring& ring) {
         if (block.begins()) {
             anchor = x;
             weighted = plain = 0;
@@ -175,6 +183,10 @@ struct WindowWeighted {
                 return tail_weighted = tail_weighted + tail_plain;
             });
         }
+    }
+
+    __device__ __forceinline__ real next(real x, int p, real share, const Ring& ring) {
+        begin(x, p, share, ring);
         return next_inside(x, p, share, ring);
     }
 
@@ -202,7 +214,8 @@ struct WindowDeviation {
         anchor = sum = squares = na();
     }
 
-    __device__ __forceinline__ real next(real x, int p, real share, const Ring& values, const Ring& tails) {
+    // Where a block begins: what the one before leaves.
+    __device__ __forceinline__ void begin(real x, int p, real share, const Ring& values, const Ring& tails) {
         if (block.begins()) {
             anchor = x;
             sum = squares = 0;
@@ -213,6 +226,10 @@ struct WindowDeviation {
                 return tail_sum = tail_sum + d;
             });
         }
+    }
+
+    __device__ __forceinline__ real next(real x, int p, real share, const Ring& values, const Ring& tails) {
+        begin(x, p, share, values, tails);
         return next_inside(x, p, share, values, tails);
     }
 
@@ -234,12 +251,60 @@ struct WindowDeviation {
 STEP real mean_deviation(const Past& x, real mean, int p, real share) {
     if (x.t + 1 < p) return na();
     real total = 0;
+    // From the oldest value to the end of the ring, and from its begin on.
     int slot = x.slot(p - 1);
-    for (int j = 0; j < p; ++j) {
-        total = fabs(x.ring[slot] - mean) + total;
-        slot = x.younger(slot);
+    int left = p;
+#pragma unroll 1
+    while (left > 0) {
+        const int some = least(left, x.ring.slots - slot);
+        int j = 0;
+#pragma unroll 1
+        for (; j + READ_AHEAD <= some; j += READ_AHEAD) {
+            real values[READ_AHEAD];
+#pragma unroll
+            for (int k = 0; k < READ_AHEAD; ++k) values[k] = (&x.ring[slot + j])[k * LANES];
+#pragma unroll
+            for (int k = 0; k < READ_AHEAD; ++k) total = fabs(values[k] - mean) + total;
+        }
+#pragma unroll 1
+        for (; j < some; ++j) total = fabs(x.ring[slot + j] - mean) + total;
+        left -= some;
+        slot = 0;
     }
     return defined(total * share);
+}
+
+// The same of two bars side by side, the first of which is `t`, with the past of the second: each value is read once.
+STEP void mean_deviations(const Past& x, int t, const real (&mean)[2], real (&out)[2], int p, real share) {
+    out[0] = out[1] = na();
+    if (t + 2 < p) return;
+    int slot = x.slot(p);
+    real before = x.ring[slot], first = 0, second = 0;
+    int j = 0;
+#pragma unroll 1
+    for (; j + READ_AHEAD <= p; j += READ_AHEAD) {
+        real values[READ_AHEAD];
+#pragma unroll
+        for (int k = 0; k < READ_AHEAD; ++k) {
+            slot = x.younger(slot);
+            values[k] = x.ring[slot];
+        }
+#pragma unroll
+        for (int k = 0; k < READ_AHEAD; ++k) {
+            first = fabs(before - mean[0]) + first;
+            second = fabs(values[k] - mean[1]) + second;
+            before = values[k];
+        }
+    }
+#pragma unroll 1
+    for (; j < p; ++j) {
+        slot = x.younger(slot);
+        first = fabs(before - mean[0]) + first;
+        before = x.ring[slot];
+        second = fabs(before - mean[1]) + second;
+    }
+    out[0] = only(defined(first * share), p <= t + 1);
+    out[1] = defined(second * share);
 }
 
 // Share of the p values before the current one that are below it, in percent.

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use trawl_plan::graph::SHORT_WINDOW_BARS;
 
-use crate::cuda::codegen::side_by_side::{indent, side_by_side};
-use crate::cuda::codegen::statement::{INSIDE, Kind, NEXT, Statement, When};
+use crate::cuda::codegen::side_by_side::{TAIL_TOGETHER, indent, side_by_side, tail_side_by_side};
+use crate::cuda::codegen::statement::{INSIDE, Kind, NEXT, Statement, TOGETHER, When};
 use crate::cuda::codegen::steps::StepInput;
 
 /// Bars side by side in the loop that runs at most bars: steps of neighbouring bars overlap, and their divisions.
@@ -15,6 +15,12 @@ const SIDE_BY_SIDE: usize = 2;
 /// As [`SIDE_BY_SIDE`], for parts of at most [`FEW_LINES`] statements: registers are left for more bars.
 const SIDE_BY_SIDE_FEW: usize = 4;
 const FEW_LINES: usize = 24;
+
+/// Maximum outputs of a part whose bars run side by side in the tail: the values of all of them wait for their stores.
+const TAIL_OUTPUTS_MAX: usize = 6;
+
+/// Maximum statements of such a part: its code is there twice.
+const TAIL_LINES_MAX: usize = 64;
 
 // Bars side by side are fewer than those of a window in blocks, so that at most one of them begins a block.
 const _: () = assert!(SIDE_BY_SIDE <= SIDE_BY_SIDE_FEW && SIDE_BY_SIDE_FEW as u32 <= SHORT_WINDOW_BARS);
@@ -35,6 +41,10 @@ pub(crate) struct Body {
     pub settles: Vec<String>,
     /// Conditions under which no window of every bar begins a block within the next bars.
     pub blocks: Vec<String>,
+    /// Conditions under which no window begins a block within the next bars, except at the first of them.
+    pub tail_blocks: Vec<String>,
+    /// Whether bars of the tail run one after another.
+    pub runs_in_order: bool,
     /// Per step: number of divisions on the path to its value.
     stages: BTreeMap<usize, usize>,
 }
@@ -63,6 +73,26 @@ impl Body {
             text.push_str("}\n");
         }
         text
+    }
+
+    /// The code of several bars of the tail side by side, and the condition under which it runs. `None` if they run in order.
+    fn tail_together(&self, tile: usize) -> Option<(String, String)> {
+        let outputs = self.wanted.iter().filter(|line| matches!(line.kind, Kind::Fixed)).count();
+        let lines = self.every.len() + self.tail.len() + self.wanted.len();
+        if self.has_no_tail()
+            || self.runs_in_order
+            || tile < TAIL_TOGETHER
+            || outputs > TAIL_OUTPUTS_MAX
+            || lines > TAIL_LINES_MAX
+        {
+            return None;
+        }
+        let text = tail_side_by_side(&self.every, &self.tail, &self.wanted, tile, self.histories.len())?;
+        let mut condition = format!("i >= tail && i + {TAIL_TOGETHER} <= bars");
+        for block in &self.tail_blocks {
+            let _ = write!(condition, " && {}", block.replace(TOGETHER, &TAIL_TOGETHER.to_string()));
+        }
+        Some((text, condition))
     }
 
     /// Maximum number of divisions on the paths to these steps; series of other parts count as 0.
@@ -158,9 +188,11 @@ impl Loop {
                     let _ = writeln!(text, "for (; i + {together} <= {until}; i += {together}) {{");
                     indent(&mut text, 1, &bars);
                     text.push_str("}\n");
-                    let _ = writeln!(rest, "for (; i < {until}; ++i) {{");
-                    indent(&mut rest, 1, &single);
-                    rest.push_str("}\n");
+                    if body.has_no_tail() {
+                        let _ = writeln!(rest, "for (; i < bars; ++i) {{");
+                        indent(&mut rest, 1, &single);
+                        rest.push_str("}\n");
+                    }
                 }
                 // One loop without unrolling: the code of families fills the instruction caches.
                 None => {
@@ -180,10 +212,15 @@ impl Loop {
             return text + &rest;
         }
         rest.push_str("for (; i < bars; ++i) {\n");
+        if let Some((together, condition)) = body.tail_together(self.tile) {
+            let _ = writeln!(rest, "    if ({condition}) {{");
+            indent(&mut rest, 2, &together);
+            let _ = writeln!(rest, "        i += {TAIL_TOGETHER} - 1;\n        continue;\n    }}");
+        }
         indent(&mut rest, 1, &bar);
         indent(&mut rest, 1, &every);
         // In its own scope: it may load again what is loaded at every bar.
-        rest.push_str("    {\n");
+        rest.push_str("    if (i >= tail) {\n");
         indent(&mut rest, 2, &body.tail_text("t"));
         rest.push_str("    }\n}\n");
         // In most tiles nothing is left: one question instead of one for each loop.
