@@ -130,10 +130,24 @@ struct History {
         ring[now] = x;
     }
 
+    // Into a ring that keeps its first AGAIN slots behind its last one once more, so that so many slots and one, from any on, are
+    // read without a question for its end.
+    template <int AGAIN>
+    __device__ __forceinline__ void push_again(real x, const Ring& ring) {
+        push(x, ring);
+        if (now < AGAIN) ring[now + ring.slots] = x;
+    }
+
     // Into a ring of twice its slots that holds every value twice, so that a walk back never meets its end.
     __device__ __forceinline__ void push_twice(real x, const Ring& ring) {
         push(x, ring);
         ring[now + ring.slots] = x;
+    }
+
+    // Slot of the value so many bars ago, which must not lie further back than the ring reaches.
+    template <class T>
+    __device__ __forceinline__ int ago(int bars, const RingOf<T>& ring) const {
+        return now < bars ? now - bars + ring.slots : now - bars;
     }
 
     // Of a ring that another warp fills.

@@ -75,6 +75,28 @@ STEP real step_ratioorzeroepsilon(real a, real b) {
 STEP real step_gate(real a, real b) { return only(a, is_finite(b)); }
 STEP real step_orelse(real a, real b) { return is_nan(a) ? b : a; }
 
+// `step_ratioorzero`, split around its division, for bars side by side.
+struct RatioOrZero {
+    // Without branches: they would keep bars side by side apart.
+    STEP bool is_none(real a, real b) {
+        return is_nan(a) | is_nan(b) | ((b == 0) & is_finite(a)) | ((a == 0) & is_finite(b));
+    }
+
+    STEP void operands(real a, real b, real& of, real& by) {
+        // Where nothing is divided, 1 by 1.
+        const bool none = is_none(a, b);
+        of = none ? (real)1 : a;
+        by = none ? (real)1 : b;
+    }
+
+    STEP real with_quotient(real quotient, real a, real b) {
+        // Of two numbers of which one is 0 the product is 0; its sign is that of the quotient where that is not by 0.
+        const real product = a * b;
+        const real none = (b == 0) & is_finite(a) ? (real)0 : product;
+        return is_none(a, b) ? none : quotient;
+    }
+};
+
 // Wide. Floored: the result has the divisor's sign.
 STEP double step_remainder(double a, double b) {
     if (b == 0.0) return na();

@@ -21,12 +21,17 @@ struct WindowExtreme {
         return is_nan(a) ? a : LOWEST ? smaller(a, b) : larger(a, b);
     }
 
-    __device__ __forceinline__ real next(real x, int p, const Ring& ring) {
+    // Where a block begins: what the one before leaves.
+    __device__ __forceinline__ void begin(real x, int p, const Ring& ring) {
         if (block.begins()) {
             head = none();
             real extreme = none();
             put_tails(ring, p, [&](real value, int) { return extreme = further(extreme, value); });
         }
+    }
+
+    __device__ __forceinline__ real next(real x, int p, const Ring& ring) {
+        begin(x, p, ring);
         return next_inside(x, p, ring);
     }
 

@@ -127,6 +127,11 @@ struct Frame {
     // Whether values are wanted at bar `t`.
     __device__ __forceinline__ bool wants(int t) const { return run.all ? t < visible : t + 1 == visible; }
 
+    // Whether values are wanted at one of so many bars from `t` on.
+    __device__ __forceinline__ bool wants_any(int t, int bars) const {
+        return t < visible && (run.all || visible <= t + bars);
+    }
+
     // Stores the value of output `output` at bar `t`, which is wanted. NaNs are canonical.
     __device__ __forceinline__ void put(int output, int t, real x) const {
         const i64 row = run.all ? first_row + t : (i64)group;

@@ -24,6 +24,8 @@ struct Block {
         const T kept = ring[slot];
         return slot == 0 ? none : kept;
     }
+    // Whether none of the next `bars` bars but the first begins a block.
+    __device__ __forceinline__ bool allows(int bars, int p) const { return at + bars <= p; }
     // Whether none of the next `bars` bars begins a block.
     __device__ __forceinline__ bool is_inside(int bars, int p) const { return at > 0 && at + bars <= p; }
     // The slots of the block before that windows of this one still hold, the last one first: reached ones alone.
@@ -78,13 +80,18 @@ struct WindowTotal {
         anchor = head = na();
     }
 
-    __device__ __forceinline__ real next(real x, int p, real share, const Ring& ring) {
+    // Where a block begins: what the one before leaves.
+    __device__ __forceinline__ void begin(real x, int p, real share, const Ring& ring) {
         if (block.begins()) {
             anchor = x;
             head = 0;
             real sum = 0;
             put_tails(ring, p, [&](real value, int) { return sum = sum + (value - anchor); });
         }
+    }
+
+    __device__ __forceinline__ real next(real x, int p, real share, const Ring& ring) {
+        begin(x, p, share, ring);
         return next_inside(x, p, share, ring);
     }
 
@@ -164,7 +171,8 @@ struct WindowWeighted {
         anchor = weighted = plain = na();
     }
 
-    __device__ __forceinline__ real next(real x, int p, real share, const Ring& ring) {
+    // Where a block begins: what the one before leaves.
+    __device__ __forceinline__ void begin(real x, int p, real share, const Ring& ring) {
         if (block.begins()) {
             anchor = x;
             weighted = plain = 0;
@@ -175,6 +183,10 @@ struct WindowWeighted {
                 return tail_weighted = tail_weighted + tail_plain;
             });
         }
+    }
+
+    __device__ __forceinline__ real next(real x, int p, real share, const Ring& ring) {
+        begin(x, p, share, ring);
         return next_inside(x, p, share, ring);
     }
 
@@ -202,7 +214,8 @@ struct WindowDeviation {
         anchor = sum = squares = na();
     }
 
-    __device__ __forceinline__ real next(real x, int p, real share, const Ring& values, const Ring& tails) {
+    // Where a block begins: what the one before leaves.
+    __device__ __forceinline__ void begin(real x, int p, real share, const Ring& values, const Ring& tails) {
         if (block.begins()) {
             anchor = x;
             sum = squares = 0;
@@ -213,6 +226,10 @@ struct WindowDeviation {
                 return tail_sum = tail_sum + d;
             });
         }
+    }
+
+    __device__ __forceinline__ real next(real x, int p, real share, const Ring& values, const Ring& tails) {
+        begin(x, p, share, values, tails);
         return next_inside(x, p, share, values, tails);
     }
 
@@ -240,6 +257,45 @@ STEP real mean_deviation(const Past& x, real mean, int p, real share) {
         slot = x.younger(slot);
     }
     return defined(total * share);
+}
+
+// The same of two bars side by side, the first of which is `t`, with the past of the second: each value is read once, SOME at a
+// time. The ring keeps its first SOME - 1 slots behind its last one once more, so that reads go on from any slot.
+template <int SOME>
+STEP void mean_deviations(const Past& x, int t, const real (&mean)[2], real (&out)[2], int p, real share) {
+    out[0] = out[1] = na();
+    if (t + 2 < p) return;
+    int slot = x.slot(p);
+    // The oldest value is the first bar's alone: the second one's are those behind it.
+    real before = x.ring[slot], first = 0, second = 0;
+    slot = x.younger(slot);
+    real values[SOME];
+    const auto read = [&]() {
+        const real* from = &x.ring[slot];
+#pragma unroll
+        for (int k = 0; k < SOME; ++k) values[k] = from[k * LANES];
+        slot = slot + SOME < x.ring.slots ? slot + SOME : slot + SOME - x.ring.slots;
+    };
+    const auto add = [&](real value) {
+        first = fabs(before - mean[0]) + first;
+        second = fabs(value - mean[1]) + second;
+        before = value;
+    };
+    read();
+    int left = p;
+#pragma unroll 1
+    for (; left >= SOME; left -= SOME) {
+#pragma unroll
+        for (int k = 0; k < SOME; ++k) add(values[k]);
+        // Of the last ones nothing is needed, but they are in the ring.
+        read();
+    }
+#pragma unroll
+    for (int k = 0; k < SOME - 1; ++k) {
+        if (k < left) add(values[k]);
+    }
+    out[0] = only(defined(first * share), p <= t + 1);
+    out[1] = defined(second * share);
 }
 
 // Share of the p values before the current one that are below it, in percent.

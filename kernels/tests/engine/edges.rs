@@ -31,6 +31,27 @@ const WINDOWS: &[&str] = &[
     "ema(donchian(P).upper,3)",
 ];
 
+/// Windows whose values are wanted at the last bars only.
+const TAILS: &[&str] = &[
+    // Deviations from a mean over fewer values than are read together, and over some more than that many times them.
+    "cci(3)",
+    "cci(7)",
+    "cci(9)",
+    "cci(14)",
+    "cci(20)",
+    "cci(8) - close[11]",
+    "cci(11) + rsi(close,7)",
+    "sma(avgdev(close,9),6)",
+    "mfi(14)",
+    "stoch(9,3,3).d",
+    "sma(close,6) - wma(close,9) + stddev(close,8)",
+    "donchian(5).middle - close[3]",
+    "kama(close,10) - donchian(20).lower",
+    "rsi(close,9) - willr(14)",
+    "cmo(volume - volume, 9)",
+    "sma(volume - volume[1],6) + rsi(close - close,7)",
+];
+
 fn plans(period: usize) -> Vec<(String, Program)> {
     let item = |item: &&str| item.replace('P', &period.to_string());
     WINDOWS.iter().map(item).map(|item| (item.clone(), program(&[item]))).collect()
@@ -69,10 +90,13 @@ fn means_and_windows_alone_begin_at_any_bar_of_a_group() {
     for (symbol, columns) in bars.iter_mut().enumerate() {
         columns.iter_mut().flat_map(|column| column.iter_mut().take(23 * symbol)).for_each(|value| *value = f64::NAN);
     }
-    let plans: Vec<(String, Program)> = ["kama(close,10)", "sma(close,5) - ema(close,3)", "ema(sma(close,9),3)"]
-        .map(|item| (item.to_owned(), program(&[item.to_owned()])))
-        .into();
-    held(&plans, &bars);
+    let alone = |items: &[&str]| -> Vec<(String, Program)> {
+        items.iter().map(|item| ((*item).to_owned(), program(&[(*item).to_owned()]))).collect()
+    };
+    held(&alone(&["kama(close,10)", "sma(close,5) - ema(close,3)", "ema(sma(close,9),3)"]), &bars);
+    // The last bars, which are run in pairs: windows of even and odd periods, of several in one part, with deviations from a mean
+    // over both bars, look-back at wanted bars, and ratios of which some are of nothing.
+    held(&alone(TAILS), &bars);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use trawl_plan::graph::SHORT_WINDOW_BARS;
 
-use crate::cuda::codegen::side_by_side::{indent, side_by_side};
-use crate::cuda::codegen::statement::{INSIDE, Kind, NEXT, Statement, When};
+use crate::cuda::codegen::side_by_side::{TAIL_TOGETHER, indent, side_by_side, tail_side_by_side, windows_together};
+use crate::cuda::codegen::statement::{INSIDE, Kind, NEXT, Statement, TOGETHER, When};
 use crate::cuda::codegen::steps::StepInput;
 
 /// Bars side by side in the loop that runs at most bars: steps of neighbouring bars overlap, and their divisions.
@@ -16,8 +16,23 @@ const SIDE_BY_SIDE: usize = 2;
 const SIDE_BY_SIDE_FEW: usize = 4;
 const FEW_LINES: usize = 24;
 
+/// Maximum outputs of a part whose bars run side by side in the tail: the values of all of them wait for their stores. With more,
+/// registers of the part that brings the columns spill, and the code of all parts exceeds the instruction cache.
+const TAIL_OUTPUTS_MAX: usize = 6;
+
+/// Maximum statements of such a part: its code is there twice.
+const TAIL_LINES_MAX: usize = 64;
+
 // Bars side by side are fewer than those of a window in blocks, so that at most one of them begins a block.
 const _: () = assert!(SIDE_BY_SIDE <= SIDE_BY_SIDE_FEW && SIDE_BY_SIDE_FEW as u32 <= SHORT_WINDOW_BARS);
+
+/// A series of which past values are kept.
+pub(crate) struct Kept {
+    pub source: StepInput,
+    pub when: When,
+    /// The function that keeps a value.
+    pub push: String,
+}
 
 /// Code of a part by when it runs ([`When`]).
 #[derive(Default)]
@@ -27,14 +42,18 @@ pub(crate) struct Body {
     pub every: Vec<Statement>,
     pub tail: Vec<Statement>,
     pub wanted: Vec<Statement>,
-    /// Series with look-back, by index of their history, and when they are kept.
-    pub histories: Vec<(StepInput, When)>,
+    /// Series with look-back, by index of their history.
+    pub histories: Vec<Kept>,
     /// Columns and series of other parts that have been loaded, and when.
     pub read: Vec<(StepInput, When)>,
     /// Conditions under which steps are past their seeds for the rest of the run.
     pub settles: Vec<String>,
     /// Conditions under which no window of every bar begins a block within the next bars.
     pub blocks: Vec<String>,
+    /// Conditions under which no window begins a block within the next bars, except at the first of them.
+    pub tail_blocks: Vec<String>,
+    /// Whether bars of the tail run one after another.
+    pub runs_in_order: bool,
     /// Per step: number of divisions on the path to its value.
     stages: BTreeMap<usize, usize>,
 }
@@ -56,13 +75,44 @@ impl Body {
 
     /// The code from the first bar on at which finite windows are needed. `row`: the bar's number among those of the launch.
     fn tail_text(&self, row: &str) -> String {
-        let mut text = joined(&self.tail, "next");
+        joined(&self.tail, "next") + &self.wanted_text(row)
+    }
+
+    /// As [`Self::tail_text`], with windows that begin their blocks together.
+    fn settled_tail_text(&self) -> String {
+        let line = |line: &Statement| line.text.clone() + "\n";
+        let text = windows_together(self.tail.iter(), line, str::to_owned);
+        text.replace(NEXT, "next").replace(INSIDE, "next_inside") + &self.wanted_text("t")
+    }
+
+    fn wanted_text(&self, row: &str) -> String {
+        let mut text = String::new();
         if !self.wanted.is_empty() {
             let _ = writeln!(text, "if (b.wants({row})) {{");
             indent(&mut text, 1, &joined(&self.wanted, "next"));
             text.push_str("}\n");
         }
         text
+    }
+
+    /// The code of several bars of the tail side by side, and the condition under which it runs. `None` if they run in order.
+    fn tail_together(&self, tile: usize) -> Option<(String, String)> {
+        let outputs = self.wanted.iter().filter(|line| matches!(line.kind, Kind::Fixed)).count();
+        let lines = self.every.len() + self.tail.len() + self.wanted.len();
+        if self.has_no_tail()
+            || self.runs_in_order
+            || tile < TAIL_TOGETHER
+            || outputs > TAIL_OUTPUTS_MAX
+            || lines > TAIL_LINES_MAX
+        {
+            return None;
+        }
+        let text = tail_side_by_side(&self.every, &self.tail, &self.wanted, tile, self.histories.len())?;
+        let mut condition = format!("i + {TAIL_TOGETHER} <= bars");
+        for block in &self.tail_blocks {
+            let _ = write!(condition, " && {}", block.replace(TOGETHER, &TAIL_TOGETHER.to_string()));
+        }
+        Some((text, condition))
     }
 
     /// Maximum number of divisions on the paths to these steps; series of other parts count as 0.
@@ -180,11 +230,16 @@ impl Loop {
             return text + &rest;
         }
         rest.push_str("for (; i < bars; ++i) {\n");
+        if let Some((together, condition)) = body.tail_together(self.tile) {
+            let _ = writeln!(rest, "    if ({condition}) {{");
+            indent(&mut rest, 2, &together);
+            let _ = writeln!(rest, "        i += {TAIL_TOGETHER} - 1;\n        continue;\n    }}");
+        }
         indent(&mut rest, 1, &bar);
         indent(&mut rest, 1, &every);
         // In its own scope: it may load again what is loaded at every bar.
         rest.push_str("    {\n");
-        indent(&mut rest, 2, &body.tail_text("t"));
+        indent(&mut rest, 2, &body.settled_tail_text());
         rest.push_str("    }\n}\n");
         // In most tiles nothing is left: one question instead of one for each loop.
         text.push_str("if (i < bars) {\n");

@@ -5,6 +5,8 @@
 pub(crate) enum RingSlots {
     /// This many slots, of which a history of n bars uses the first n + 1.
     UpTo(usize),
+    /// `slots` slots, of which a history of n bars uses the first n + 1; behind these the first `again` of them once more.
+    Again { slots: usize, again: usize },
     /// Exactly this many slots.
     Exactly(usize),
     /// `slots` slots, of which a history of n bars uses the first n + 1, plus `more`; `each` rows per slot.
@@ -16,6 +18,7 @@ impl RingSlots {
     pub fn rows(self) -> usize {
         match self {
             Self::UpTo(slots) | Self::Exactly(slots) => slots,
+            Self::Again { slots, again } => slots.saturating_add(again),
             Self::Rows { slots, more, each } => slots.saturating_add(more).saturating_mul(each),
         }
     }

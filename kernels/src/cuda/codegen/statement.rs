@@ -45,6 +45,8 @@ pub(super) enum Kind {
     Divided(Divided),
     /// A window in blocks that takes several bars at once where one of them begins a block.
     Window(Window),
+    /// A function of the past that takes two bars at once.
+    Pair(Pair),
     /// Runs bar by bar only.
     Fixed,
 }
@@ -53,6 +55,20 @@ pub(super) enum Kind {
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     pub step: usize,
+    /// The value that it takes of a bar.
+    pub input: String,
+    /// What else it is given, the same at every bar.
+    pub arguments: String,
+}
+
+/// A function of the past with another one, of two bars side by side, that reads once what both look at.
+#[derive(Debug, Clone)]
+pub(crate) struct Pair {
+    pub step: usize,
+    /// The function of one bar; that of two has an "s" behind its name.
+    pub name: String,
+    /// Index of the history that it looks back at.
+    pub history: usize,
     /// The value that it takes of a bar.
     pub input: String,
     /// What else it is given, the same at every bar.
@@ -70,6 +86,12 @@ pub(crate) struct Divided {
 }
 
 impl Statement {
+    /// The name of the value that it makes, if it makes one.
+    pub(super) fn name(&self) -> Option<&str> {
+        let (declaration, _) = self.text.strip_prefix("const ")?.split_once(" = ")?;
+        declaration.split_once(' ').map(|(_, name)| name.trim_end_matches("[]"))
+    }
+
     pub fn load(text: String) -> Self {
         Self { text, stage: 0, kind: Kind::Load, history: None }
     }
@@ -88,6 +110,10 @@ impl Statement {
 
     pub fn window(stage: usize, window: Window, text: String) -> Self {
         Self { kind: Kind::Window(window), ..Self::of(stage, text) }
+    }
+
+    pub fn pair(stage: usize, pair: Pair, text: String) -> Self {
+        Self { kind: Kind::Pair(pair), ..Self::of(stage, text) }
     }
 
     pub fn fixed(text: String) -> Self {

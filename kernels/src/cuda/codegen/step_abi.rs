@@ -51,6 +51,8 @@ pub(crate) enum Division {
     /// Of its state, which is a mean: also `with_quotient_begun`, of a mean that there is, and `is_begun`, whether there was one at
     /// all bars since; `begin` gives lanes without bars one.
     OfMean,
+    /// Of a type that bears its functions, by any number.
+    OfValues(&'static str),
     /// Of `DividedByWhole`, by a whole number that the host knows: it has a `quotient` of its own.
     ByWhole,
 }
@@ -80,6 +82,8 @@ pub(crate) struct Form {
     pub blocks: bool,
     /// Whether it also has `next_begins`, for several bars at once of which one begins a block.
     pub begins_together: bool,
+    /// Whether it has a function of two bars side by side, too: with an "s" behind its name.
+    pub pairs: bool,
     /// Whether its numbers are `f64` whatever the kernel's are, as on the CPU: its rings and its parameters too.
     pub wide: bool,
     /// Whether its result is a condition: of comparisons a `Truth`, which takes no number.
@@ -104,6 +108,7 @@ impl Form {
             divides: None,
             blocks: false,
             begins_together: false,
+            pairs: false,
             wide: false,
             is_condition: false,
         }
@@ -209,6 +214,9 @@ impl Form {
         let share = |p: u32| 1.0 / f64::from(p);
         Some(match op {
             Op::Unary(u) => Self::function(unary(u)),
+            Op::Binary(b @ Binary::RatioOrZero) => {
+                Self { divides: Some(Division::OfValues("RatioOrZero")), ..Self::function(binary(b)) }
+            }
             Op::Binary(b) => Self::function(binary(b)),
             Op::Compare(c) => Self::condition(compare(c)),
             Op::And => Self::condition("step_and"),
@@ -245,7 +253,10 @@ impl Form {
             Op::Slope(p) => Self::window("WindowSlope", 7, p, 2).at_bar().wide(),
             Op::Beta(p) => Self::window("WindowJoint<true>", 15, p, 5).wide(),
             Op::Correlation(p) => Self::window("WindowJoint<false>", 15, p, 5).wide(),
-            Op::MeanAbsDev(p) => Self::past("mean_deviation", p, p as usize - 1).doubles([share(p)]),
+            Op::MeanAbsDev(p) => {
+                let form = Self::past("mean_deviation", p, p as usize - 1).doubles([share(p)]);
+                Self { pairs: true, ..form }
+            }
             Op::PercentRank(p) => Self::past("percent_rank", p, p as usize),
             Op::VariableMean { least, most } => {
                 Self::past("variable_mean", least, most as usize - 1).ints([most]).wide()

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use crate::Precision;
 use crate::cuda::codegen::number::{number_bytes, row_bytes, rows_of_slot};
-use crate::cuda::codegen::part_text::{Body, Loop, Shared};
+use crate::cuda::codegen::part_text::{Body, Kept, Loop, Shared};
 use crate::cuda::codegen::ring_slots::RingSlots;
-use crate::cuda::codegen::statement::{Divided, INSIDE, NEXT, Statement, TOGETHER, When, Window};
+use crate::cuda::codegen::side_by_side::{READ_TOGETHER, TAIL_TOGETHER};
+use crate::cuda::codegen::statement::{Divided, INSIDE, NEXT, Pair, Statement, TOGETHER, When, Window};
 use crate::cuda::codegen::step_abi::{Division, Form, Table, Takes};
 use crate::cuda::codegen::steps::{KernelSteps, StepInput};
 use crate::cuda::codegen::warp_partition::{WarpPart, WarpPartition};
@@ -262,6 +263,8 @@ impl Writer<'_> {
         }
         self.fill(number, part, &mut body);
         self.outputs(number, part, &mut body);
+        let families = self.forms[part.first..part.end].iter().any(|form| form.means.is_some());
+        body.runs_in_order = families || self.over_chunks;
         let over = Loop {
             number,
             tile: self.tile,
@@ -299,30 +302,48 @@ impl Writer<'_> {
 
     /// Writes one history per series with look-back in the part.
     fn histories(&mut self, part: &WarpPart, body: &mut Body) {
-        let mut found: Vec<(StepInput, usize, When)> = Vec::new();
+        // Source, look-back, when it is kept, and when it is looked at last.
+        let mut found: Vec<(StepInput, usize, When, When)> = Vec::new();
         for at in part.first..part.end {
             let Takes::Past(bars) = self.forms[at].takes else { continue };
             if self.forms[at].means.is_some() {
                 continue;
             }
             // What is looked back at is kept at every bar of the tail, whenever it is looked at.
-            let (source, when) = (self.steps.steps[at].inputs[0], self.parts.when[at].min(When::Tail));
+            let (source, read) = (self.steps.steps[at].inputs[0], self.parts.when[at]);
+            let when = read.min(When::Tail);
             match found.iter_mut().find(|(known, ..)| *known == source) {
-                Some((_, most, earliest)) => (*most, *earliest) = ((*most).max(bars), when.min(*earliest)),
-                None => found.push((source, bars, when)),
+                Some((_, most, earliest, last)) => {
+                    (*most, *earliest, *last) = ((*most).max(bars), when.min(*earliest), read.max(*last));
+                }
+                None => found.push((source, bars, when, read)),
             }
         }
-        for (number, (source, bars, when)) in found.into_iter().enumerate() {
-            let ring = self.ring(RingSlots::UpTo(bars.saturating_add(1)), when == When::Every, false);
+        for (number, (source, bars, when, last)) in found.into_iter().enumerate() {
+            // At wanted bars it is read when all bars side by side have been kept.
+            let is_late = last == When::Wanted && !self.over_chunks;
+            let slots = bars.saturating_add(if is_late { TAIL_TOGETHER } else { 1 });
+            let (slots, push) = if is_late && self.is_read_by_pairs(part, source) {
+                let again = READ_TOGETHER - 1;
+                (RingSlots::Again { slots, again }, format!("push_again<{again}>"))
+            } else {
+                (RingSlots::UpTo(slots), "push".to_owned())
+            };
+            let ring = self.ring(slots, when == When::Every, false);
             let _ = writeln!(body.states, "History h{number};\nconst Ring k{number} = {};", self.ring_of(ring));
             let _ = writeln!(body.starts, "h{number}.start(0);");
-            body.histories.push((source, when));
             // A series of this part is pushed when it is computed.
             if !matches!(source, StepInput::Step(step) if part.holds(step)) {
                 let value = self.value(part, source, when, body);
-                body.push(when, Statement::of(0, format!("h{number}.push({value}, k{number});")).of_history(number));
+                body.push(when, Statement::of(0, format!("h{number}.{push}({value}, k{number});")).of_history(number));
             }
+            body.histories.push(Kept { source, when, push });
         }
+    }
+
+    /// Whether a step of the part that has a function of two bars looks back at a series.
+    fn is_read_by_pairs(&self, part: &WarpPart, source: StepInput) -> bool {
+        (part.first..part.end).any(|at| self.forms[at].pairs && self.steps.steps[at].inputs[0] == source)
     }
 
     /// Adds a ring, used at every bar or from the first wanted one on, of `f64` or of the kernel's numbers; returns its
@@ -349,7 +370,7 @@ impl Writer<'_> {
         let mut given = Vec::new();
         for (i, input) in self.steps.steps[at].inputs.clone().iter().enumerate() {
             if i == 0 && matches!(form.takes, Takes::Past(_)) {
-                let history = body.histories.iter().position(|(source, _)| source == input).unwrap_or(0);
+                let history = body.histories.iter().position(|kept| kept.source == *input).unwrap_or(0);
                 given.push(format!("Past{{k{history}, h{history}.now, t}}"));
             } else {
                 given.push(self.value(part, *input, self.parts.when[at], body));
@@ -404,28 +425,42 @@ impl Writer<'_> {
             let ints: Vec<String> = (0..form.ints.len()).map(|i| format!("a.p[{}]", first_int + i)).collect();
             body.settles.push(format!("s{at}.is_settled({})", ints.join(", ")));
         }
-        if form.blocks && whole {
-            body.blocks.push(format!("s{at}.block.is_inside({TOGETHER}, a.p[{first_int}])"));
+        if form.blocks {
+            if whole {
+                body.blocks.push(format!("s{at}.block.is_inside({TOGETHER}, a.p[{first_int}])"));
+            }
+            body.tail_blocks.push(format!("s{at}.block.allows({TOGETHER}, a.p[{first_int}])"));
         }
         let next = match form {
             _ if form.settles => NEXT,
-            _ if form.blocks && whole => INSIDE,
+            _ if form.blocks => INSIDE,
             _ => "next",
         };
-        let owner = if form.has_state { format!("s{at}.") } else { "DividedByWhole::".to_owned() };
-        let call = if form.has_state { format!("{owner}{next}") } else { form.name };
+        // Where bars have always run side by side, these divisions go their own way.
+        let divides = form.divides.filter(|division| !(whole && matches!(division, Division::OfValues(_))));
+        let owner = match divides {
+            Some(Division::OfValues(name)) => format!("{name}::"),
+            Some(Division::ByWhole) => "DividedByWhole::".to_owned(),
+            _ => format!("s{at}."),
+        };
+        let call = if form.has_state { format!("s{at}.{next}") } else { form.name.clone() };
         let arguments = given.join(", ");
         // A condition of numbers is a `Truth`, of stored conditions a number.
         let kind = if form.is_condition { "auto" } else { "real" };
         let text = format!("const {kind} v{at} = {call}({arguments});");
         let looks_back = matches!(form.takes, Takes::Past(_)) && form.means.is_none();
         let source = self.steps.steps[at].inputs.first().filter(|_| looks_back);
-        let history = body.histories.iter().position(|(kept, _)| Some(kept) == source);
-        let line = match form.divides {
+        let history = body.histories.iter().position(|kept| Some(&kept.source) == source);
+        let line = match divides {
             Some(division) => Statement::divided(stage, Divided { step: at, owner, arguments, division }, text),
             None if form.begins_together && whole => {
                 let window = Window { step: at, input: given[0].clone(), arguments: given[1..].join(", ") };
                 Statement::window(stage, window, text)
+            }
+            None if form.pairs && history.is_some() => {
+                let (name, input, arguments) = (form.name, given[1].clone(), given[2..].join(", "));
+                let pair = Pair { step: at, name, history: history.unwrap_or(0), input, arguments };
+                Statement::pair(stage, pair, text)
             }
             None => Statement::of(stage, text),
         };
@@ -437,10 +472,10 @@ impl Writer<'_> {
         if self.passed_buffer(at).is_some() {
             body.push(when, Statement::store(after, format!("e{at}[at] = v{at};")));
         }
-        let mine = |(source, _): &(StepInput, When)| *source == StepInput::Step(at);
-        if let Some(number) = body.histories.iter().position(mine) {
-            let kept = body.histories[number].1;
-            body.push(kept, Statement::of(after, format!("h{number}.push(v{at}, k{number});")).of_history(number));
+        if let Some(number) = body.histories.iter().position(|kept| kept.source == StepInput::Step(at)) {
+            let Kept { when, push, .. } = &body.histories[number];
+            let (when, line) = (*when, Statement::of(after, format!("h{number}.{push}(v{at}, k{number});")));
+            body.push(when, line.of_history(number));
         }
     }
 

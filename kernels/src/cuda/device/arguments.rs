@@ -251,12 +251,14 @@ impl Lowered {
                     continue;
                 }
                 // The offset after the last bar is accessed too.
-                let (slots, each) = match ring.slots {
-                    RingSlots::UpTo(slots) => (slots.min(longest + 1), 1),
-                    RingSlots::Exactly(slots) => (slots, 1),
-                    RingSlots::Rows { slots, more, each } => (slots.min(longest + 1) + more, each),
+                let used = |slots: usize| slots.min(longest + 1);
+                let (slots, rows) = match ring.slots {
+                    RingSlots::UpTo(slots) => (used(slots), used(slots)),
+                    RingSlots::Again { slots, again } => (used(slots), used(slots) + again),
+                    RingSlots::Exactly(slots) => (slots, slots),
+                    RingSlots::Rows { slots, more, each } => (used(slots) + more, (used(slots) + more) * each),
                 };
-                let rows = slots * each * rows_of_slot(precision, ring.wide);
+                let rows = rows * rows_of_slot(precision, ring.wide);
                 let (at, taken) = if must || shared + rows <= room {
                     (shared as u32, &mut shared)
                 } else {
