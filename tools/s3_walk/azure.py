@@ -109,20 +109,25 @@ def cluster(stage, scheme):
 
 def racing(stage, scheme):
     """Imports that end at the same time: each either makes a head or changes nothing."""
-    symbols = lambda: json.loads(stage.trawl("data", "inspect", "market", "--json"))["symbols"]
-    before, listed = len(stage.store.keys("data/market/heads/")), symbols()
+    # Of its own: real bars are not added to a synthetic dataset.
+    name, row = "race", "date,open,high,low,close,volume\n2024-01-02,1,1,1,1,1\n"
+    first = stage.folder / "FIRST.csv"
+    first.write_text(row)
+    stage.trawl("data", "import", first, "--dataset", name)
+    symbols = lambda: json.loads(stage.trawl("data", "inspect", name, "--json"))["symbols"]
+    before, listed = len(stage.store.keys(f"data/{name}/heads/")), symbols()
     environment = {n: os.environ[n] for n in ("PATH", "HOME") if n in os.environ} | stage.store.variables()
     children = []
     for number in range(RACERS):
         bars = stage.folder / f"X{number}.csv"
-        bars.write_text("date,open,high,low,close,volume\n2024-01-02,1,1,1,1,1\n")
+        bars.write_text(row)
         own = {"TRAWL_DATA_ROOT": stage.data, "TRAWL_DATA_CACHE": str(stage.folder / f"cache-{number}")}
-        command = [stage.programs["trawl"], "data", "import", bars, "--dataset", "market"]
+        command = [stage.programs["trawl"], "data", "import", bars, "--dataset", name]
         children.append(subprocess.Popen(list(map(str, command)), env=environment | own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     said = [(child.communicate()[0], child.returncode) for child in children]
     succeeded = sum(code == 0 for _, code in said)
     refused = sum(code != 0 and "another import" in text for text, code in said)
-    after = len(stage.store.keys("data/market/heads/"))
+    after = len(stage.store.keys(f"data/{name}/heads/"))
     kept = symbols() - listed
     told = f"{succeeded} succeeded, {refused} refused, {after - before} new heads, {kept} new symbols"
     fits = succeeded >= 1 and succeeded + refused == RACERS and after - before == succeeded == kept
