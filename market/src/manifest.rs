@@ -298,7 +298,7 @@ impl Manifest {
         for f in &self.files {
             let _ = writeln!(text, "file {} {} {} {}", f.group, f.sha256, f.bytes, f.rows);
         }
-        // As by `writeln!`, which takes three times as long: there are many symbols.
+        // Without the machinery of `write!`: there are many symbols.
         let mut digits = itoa::Buffer::new();
         for s in &self.symbols {
             text.push_str("symbol ");

@@ -209,10 +209,7 @@ impl Dataset {
         }
         let runs = self.runs(group);
         let Some(sums) = self.sums_of(file, runs)? else { return Ok(None) };
-        let Some(opened) = self.opened(&file_path(&file.sha256), &file.sha256)? else { return Ok(None) };
-        if opened.metadata().is_ok_and(|found| found.len() != file.bytes) {
-            return Ok(None);
-        }
+        let Some(opened) = self.opened_whole(file)? else { return Ok(None) };
         let Ok(values) = read_values(Bars::File(&opened), &sums, columns, (runs, &[]), &Added::default()) else {
             return Ok(None);
         };
@@ -306,8 +303,7 @@ impl Dataset {
                     Err(Unchecked) => self.discard_parts(&parts),
                 }
             }
-            if let Some(opened) = self.opened(&relative, &file.sha256)?
-                && opened.metadata().is_ok_and(|found| found.len() == file.bytes)
+            if let Some(opened) = self.opened_whole(file)?
                 && let Ok(read) = read_checked(Bars::File(&opened), &sums, columns, (runs, unread), added)
             {
                 return Ok(read);
@@ -338,6 +334,12 @@ impl Dataset {
             Err(error @ MarketError::DataRoot { .. }) => Err(error),
             Err(_) => Ok(None),
         }
+    }
+
+    /// As [`Dataset::opened`], the file of a group that is as long as listed.
+    fn opened_whole(&self, file: &GroupFile) -> Result<Option<Arc<fs::File>>, MarketError> {
+        let opened = self.opened(&file_path(&file.sha256), &file.sha256)?;
+        Ok(opened.filter(|opened| opened.metadata().is_ok_and(|found| found.len() == file.bytes)))
     }
 
     /// The checksums of a group's file, if there are any.

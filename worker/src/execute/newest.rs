@@ -2,7 +2,7 @@
 //! does where they have forgotten the rest (see `ends`). The rest is left on disk, so that a scan of ten years of minutes takes as long
 //! as one of a month.
 
-use trawl_kernels::Engine;
+use trawl_kernels::{Engine, Executable};
 use trawl_market::{CHUNK_ROWS, SymbolEntry, TimeMicros};
 use trawl_plan::Input;
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
@@ -80,19 +80,22 @@ impl ScanSource {
     /// Whether what a piece reads by time is read at the last of a symbol's rows alone.
     fn reads_last_times_alone(&self, step: ScanStep, piece: usize, entry: &SymbolEntry) -> bool {
         let Some(last) = usize::try_from(entry.rows).ok().and_then(|rows| rows.checked_sub(1)) else { return false };
-        let executable = &self.executable.stage(step.stage)[piece];
+        let inputs = &self.plan().stages()[step.stage].pieces[piece].program.inputs;
+        let begins = self.input_begins(&self.executable.stage(step.stage)[piece], last + 1, last);
+        inputs.iter().zip(begins).filter(|(input, _)| is_by_time(input)).all(|(input, begin)| match input {
+            // Other rows are found by their times, and whether a period begins depends on the bar before.
+            Input::Read { .. } | Input::Begins(_) => false,
+            _ => begin >= last,
+        })
+    }
+
+    /// By input of a program, the first of so many rows of a symbol that it reads where those from `from` on are wanted.
+    fn input_begins(&self, executable: &Executable, rows: usize, from: usize) -> impl Iterator<Item = usize> + use<> {
         let trim = match self.plan().history {
             None => Trim { given: 0, there: 0 },
-            Some(history) => Trim::of(executable, (last + 1).saturating_sub(history.bars as usize).min(last)),
+            Some(history) => Trim::of(executable, rows.saturating_sub(history.bars as usize).min(from)),
         };
-        let inputs = &self.plan().stages()[step.stage].pieces[piece].program.inputs;
-        inputs.iter().zip(executable.input_begins(last - trim.given)).filter(|(input, _)| is_by_time(input)).all(
-            |(input, begin)| match input {
-                // Other rows are found by their times, and whether a period begins depends on the bar before.
-                Input::Read { .. } | Input::Begins(_) => false,
-                _ => trim.there.max(trim.given + begin) >= last,
-            },
-        )
+        executable.input_begins(from - trim.given).into_iter().map(move |begin| trim.there.max(trim.given + begin))
     }
 
     /// The first of a symbol's rows that a step reads, if the newest is wanted.
@@ -117,13 +120,8 @@ impl ScanSource {
             if from >= rows {
                 continue;
             }
-            let trim = match plan.history {
-                None => Trim { given: 0, there: 0 },
-                Some(history) => Trim::of(&executables[p], rows.saturating_sub(history.bars as usize).min(from)),
-            };
-            let begins = executables[p].input_begins(from - trim.given);
+            let begins = self.input_begins(&executables[p], rows, from);
             for (input, begin) in stage.pieces[p].program.inputs.iter().zip(begins) {
-                let begin = trim.there.max(trim.given + begin);
                 match input {
                     Input::Read { piece, how: Read::Same, .. } if frame(*piece).subject == Subject::Own => {
                         needed[*piece] = needed[*piece].min(begin);
