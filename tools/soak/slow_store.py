@@ -7,8 +7,7 @@ or some do, or some answers are cut off, or nobody answers.
 A line of JSON on the control port changes the settings, such as {"delay_s": 0.5, "bytes_per_s": 2e7, "refuse": true}; the
 reply is a line with the settings and the counters. "refuse_every" and "cut_every" are for every so many requests, 0 for none; of so
 many next conditional puts as "lose_puts" says the answer is lost, whatever it is; with "away" connections are closed without an
-answer. Requests need a Content-Length; each has a connection of its own to the server, so that the end of the connection is the end
-of the answer.
+answer. Requests need a Content-Length; each has a connection of its own to the server.
 """
 
 import argparse
@@ -95,20 +94,32 @@ class SlowStore:
         return count > 0 and self.counters["requests"] % count == 0
 
     async def passed_on(self, head, body):
-        """The server's answer, as one that leaves the connection open."""
+        """The server's answer, as it is."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.to)
         try:
-            writer.write(with_connection(head, b"Connection: close\r\n"))
+            # No "Connection: close": MinIO then refuses a conditional put without reading its content, and closes, which resets the
+            # connection before the answer has been read from it.
+            writer.write(without_connection(head))
             writer.write(body)
             await writer.drain()
-            answer_head = await reader.readuntil(b"\r\n\r\n")
-            content = await reader.read(-1)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            length, lines = header(answer, b"content-length"), without_connection(answer)
+            if head.startswith(b"HEAD ") or answer.split(b" ", 2)[1] in WITHOUT_BODY:
+                return lines
+            if length is not None:
+                return lines + await reader.readexactly(int(length))
+            if header(answer, b"transfer-encoding") is None:
+                content = await reader.read(-1)
+                return lines[:-2] + b"Content-Length: %d\r\n\r\n" % len(content) + content
+            chunks, last = bytearray(), False
+            while not last:
+                size = await reader.readuntil(b"\r\n")
+                length = int(size.split(b";")[0], 16)
+                chunks += size + await reader.readexactly(length + len(b"\r\n"))
+                last = length == 0
+            return lines + chunks
         finally:
             writer.close()
-        lengthy = head.startswith(b"HEAD ") or answer_head.split(b" ", 2)[1] in WITHOUT_BODY
-        known = lengthy or header(answer_head, b"content-length") or header(answer_head, b"transfer-encoding")
-        more = b"" if known else b"Content-Length: %d\r\n" % len(content)
-        return with_connection(answer_head, more) + content
 
     async def control(self, reader, writer):
         with contextlib.suppress(ConnectionError):
@@ -128,10 +139,10 @@ def header(head, name):
     return None
 
 
-def with_connection(head, more):
-    """The head with other headers in place of `Connection`."""
+def without_connection(head):
+    """The head without what it says of the connection, which is not the client's."""
     lines = [line for line in head[:-4].split(b"\r\n") if not line.lower().startswith((b"connection:", b"keep-alive:"))]
-    return b"\r\n".join(lines) + b"\r\n" + more + b"\r\n"
+    return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
 def ask(port, settings):
