@@ -21,7 +21,7 @@ import contestants
 import report
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-MARKETS = {"J1": "10000-1000-1d", "J4": "1000-2000-1d", "J6": "10000-2000-1d", "J8a": "500-100000-1m"}
+MARKETS = {"J1": "10000-1000-1d", "J4": "1000-2000-1d", "J6": "10000-2000-1d", "J8a": "500-100000-1m", "J8b": "500-100000-1m"}
 # The first that matches a library and function.
 KINDS = [
     ("reading files, in the kernel", r"_copy_to_iter|filemap_(read|get)|copy_page_to_iter|file_read|xas_|page_cache"),
