@@ -280,6 +280,7 @@ mod tests {
                 memory_bytes: 1,
                 count: 1,
                 multiprocessors: 1,
+                has_few_f64_units: false,
                 health: health.to_owned(),
             })
         };

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use trawl_kernels::cuda::{BACKEND_CUDA, Lowering};
 use trawl_kernels::{BACKEND_CPU, Precision};
 use trawl_wire::WorkerRecord;
-use trawl_wire::record::{DeviceRecord, ExecutionClass};
+use trawl_wire::record::ExecutionClass;
 use trawl_worker::execution_class;
 
 /// Known backends; workers of others receive no work.
@@ -22,6 +22,9 @@ pub const BACKEND_COUNTERS: usize = BACKENDS.len() + 1;
 pub const DEVICE_THREADS: u64 = 128;
 /// Multiprocessors of the H100 on which that was measured: a slice of a GPU (MIG) has fewer and counts as fewer threads.
 const DEVICE_MULTIPROCESSORS: u64 = 132;
+/// How many times as long a multiprocessor with few units of `f64` takes for a scan in `f64`: what the static model says of an L4
+/// beside that H100 for the screen W1 (docs/gpu.md). Modelled, not measured.
+const FEW_F64_UNITS_TIMES: u64 = 14;
 /// Separates the numerics of a build from those of a lowering.
 const LOWERING_MARK: char = '+';
 
@@ -128,12 +131,20 @@ impl std::fmt::Display for ClassNeeds {
     }
 }
 
-/// Threads that a worker's devices count as: [`DEVICE_THREADS`] each, less if they have fewer multiprocessors.
-fn threads_of(devices: &DeviceRecord) -> u64 {
+/// Threads that a worker's devices count as: [`DEVICE_THREADS`] each, less if they have fewer multiprocessors, but at least those of
+/// its CPU. With few units for the precision they count as what they do, which may be less than its CPU does.
+fn threads_of(record: &WorkerRecord, precision: Precision) -> u64 {
+    let threads = u64::from(record.threads.max(1));
+    let Some(devices) = &record.device else { return threads.max(DEVICE_THREADS) };
     let most = u64::from(devices.count.max(1)) * DEVICE_THREADS;
-    match u64::from(devices.multiprocessors) {
+    let counted = match u64::from(devices.multiprocessors) {
         0 => most,
-        multiprocessors => (multiprocessors * DEVICE_THREADS / DEVICE_MULTIPROCESSORS).clamp(1, most),
+        multiprocessors => (multiprocessors * DEVICE_THREADS / DEVICE_MULTIPROCESSORS).min(most),
+    };
+    if devices.has_few_f64_units && precision == Precision::F64 {
+        (counted / FEW_F64_UNITS_TIMES).max(1)
+    } else {
+        counted.max(threads)
     }
 }
 
@@ -146,8 +157,7 @@ pub fn choose<'a>(serving: impl Iterator<Item = &'a WorkerRecord>, needs: &Class
         let threads = u64::from(record.threads.max(1));
         let cpu = class.on(BACKEND_CPU);
         if class != cpu && needs.admit(&class) {
-            let devices = record.device.as_ref().map_or(DEVICE_THREADS, threads_of);
-            *capacity.entry(class).or_default() += devices.max(threads);
+            *capacity.entry(class).or_default() += threads_of(record, needs.precision);
         }
         if needs.admit(&cpu) {
             *capacity.entry(cpu).or_default() += threads;
@@ -162,6 +172,7 @@ pub fn choose<'a>(serving: impl Iterator<Item = &'a WorkerRecord>, needs: &Class
 
 #[cfg(test)]
 mod tests {
+    use trawl_wire::record::DeviceRecord;
 
     use super::*;
 
@@ -206,21 +217,30 @@ mod tests {
                 memory_bytes: 1,
                 count: 16,
                 multiprocessors: 0,
+                has_few_f64_units: false,
                 health: String::new(),
             }),
             ..cuda.clone()
         };
         let many = [vec![cpu.clone(); 100], vec![sixteen]].concat();
         assert_eq!(chosen(&many, &needs()), pair(&own, "cuda"), "but sixteen devices of one worker");
-        let devices = |multiprocessors| {
-            let health = String::new();
-            Some(DeviceRecord { name: "d".to_owned(), memory_bytes: 1, count: 1, multiprocessors, health })
+        let of_kind = |multiprocessors, has_few_f64_units| {
+            let (name, health) = ("d".to_owned(), String::new());
+            Some(DeviceRecord { name, memory_bytes: 1, count: 1, multiprocessors, has_few_f64_units, health })
         };
+        let devices = |multiprocessors| of_kind(multiprocessors, false);
         // The CPU of its worker counts beside the other one: 24 threads.
         for (multiprocessors, backend) in [(132, "cuda"), (26, "cuda"), (24, "cpu"), (0, "cuda")] {
             let slice = WorkerRecord { device: devices(multiprocessors), ..cuda.clone() };
             assert_eq!(chosen(&[cpu.clone(), slice], &needs()), pair(&own, backend), "{multiprocessors}");
         }
+        // An L4 has the f64 of four threads: less than the CPU beside it, which the class of the CPU has too.
+        let l4 = WorkerRecord { device: of_kind(58, true), ..cuda };
+        assert_eq!(chosen(std::slice::from_ref(&l4), &needs()), pair(&own, "cpu"));
+        let in_f32 = ClassNeeds { precision: Precision::F32, ..needs() };
+        assert_eq!(chosen(std::slice::from_ref(&l4), &in_f32), pair(&own, "cuda"));
+        let wanted = ClassNeeds { backend: Some("cuda".to_owned()), ..needs() };
+        assert_eq!(chosen(&[l4, cpu.clone()], &wanted), pair(&own, "cuda"), "who asks for it gets it");
         let earlier = [worker("n0", "cpu", 16), worker("n0", "cpu", 16), cpu.clone()];
         assert_eq!(chosen(&earlier, &needs()), pair("n0", "cpu"));
         let equal = [worker("n0", "cpu", 16), worker("zz", "cpu", 16), cpu];

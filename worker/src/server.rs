@@ -261,6 +261,7 @@ fn device_of(engine: &Engine) -> Option<DeviceRecord> {
         memory_bytes: fleet.device_memory_bytes(),
         count,
         multiprocessors: multiprocessors.fold(0, u32::saturating_add),
+        has_few_f64_units: fleet.executors().iter().any(|executor| executor.facts().has_few_f64_units()),
         health: String::new(),
     })
 }
