@@ -83,7 +83,8 @@ STEP T quotient(T a, T b) {
 constexpr real INTEGER = SHORT ? (real)8388608.0 : (real)4503599627370496.0;
 
 // Below it, what is summed up may be too small for `divided`.
-constexpr double TINY = SHORT ? 0x1p-60 : 0x1p-700;
+constexpr double WIDE_TINY = 0x1p-700;
+constexpr double TINY = SHORT ? 0x1p-60 : WIDE_TINY;
 
 // x over the whole number by[0]. by[1] is 1/by[0] and by[2] what that lacks, so that the two products are off by less than
 // 2^-105 of the quotient before they are rounded once; a quotient of a real by a whole number below 2^50 that is no

@@ -75,12 +75,12 @@ STEP real step_ratioorzeroepsilon(real a, real b) {
 STEP real step_gate(real a, real b) { return only(a, is_finite(b)); }
 STEP real step_orelse(real a, real b) { return is_nan(a) ? b : a; }
 
-// `step_ratioorzero`, split around its division, for bars side by side.
-struct RatioOrZero {
+// Quotients split around their division, for bars side by side. Of two numbers that `By` says are not divided it has the result, which
+// is that of a division where there is one.
+template <class By>
+struct SplitQuotient {
     // Without branches: they would keep bars side by side apart.
-    STEP bool is_none(real a, real b) {
-        return is_nan(a) | is_nan(b) | ((b == 0) & is_finite(a)) | ((a == 0) & is_finite(b));
-    }
+    STEP bool is_none(real a, real b) { return is_nan(a) | is_nan(b) | By::is_none(a, b); }
 
     STEP void operands(real a, real b, real& of, real& by) {
         // Where nothing is divided, 1 by 1.
@@ -90,10 +90,33 @@ struct RatioOrZero {
     }
 
     STEP real with_quotient(real quotient, real a, real b) {
-        // Of two numbers of which one is 0 the product is 0; its sign is that of the quotient where that is not by 0.
-        const real product = a * b;
-        const real none = (b == 0) & is_finite(a) ? (real)0 : product;
+        const real none = By::result(a, b);
         return is_none(a, b) ? none : quotient;
+    }
+};
+
+// Of two numbers of which one is 0 the product is 0; its sign is that of the quotient where that is not by 0.
+struct ByAny {
+    STEP bool is_none(real a, real b) { return (a == 0) & (b != 0) & is_finite(b); }
+    STEP real result(real a, real b) { return a * b; }
+};
+struct ByNonzero {
+    STEP bool is_none(real a, real b) { return (b == 0) | ((a == 0) & is_finite(b)); }
+    STEP real result(real a, real b) { return b == 0 ? (real)na() : a * b; }
+};
+struct ByNonzeroOrZero {
+    STEP bool is_none(real a, real b) { return ((b == 0) & is_finite(a)) | ((a == 0) & is_finite(b)); }
+    STEP real result(real a, real b) {
+        const real product = a * b;
+        return (b == 0) & is_finite(a) ? (real)0 : product;
+    }
+};
+struct ByMoreThanEpsilonOrZero {
+    STEP bool is_small(real a, real b) { return (fabs(b) < (real)TALIB_EPSILON) & is_finite(a); }
+    STEP bool is_none(real a, real b) { return is_small(a, b) | ((a == 0) & is_finite(b)); }
+    STEP real result(real a, real b) {
+        const real product = a * b;
+        return is_small(a, b) ? (real)0 : product;
     }
 };
 

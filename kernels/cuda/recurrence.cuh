@@ -59,7 +59,7 @@ struct WilderSum {
     }
 };
 
-// Wide. Wilder's sum from the sum of p-1 values on.
+// Wide. Wilder's sum from the sum of p-1 values on, none of which is negative. `share` is 1/p and `rest` what that lacks.
 struct WilderTotal {
     int seen;
     double sum;
@@ -69,11 +69,23 @@ struct WilderTotal {
         sum = 0;
     }
 
-    __device__ __forceinline__ double next(double x, int p) {
+    __device__ __forceinline__ double next(double x, int p, double, double) {
         if (!is_finite(x)) return na();
         ++seen;
         sum = seen < p ? sum + x : sum - sum / (double)p + x;
         return seen + 1 >= p ? sum : na();
+    }
+
+    __device__ __forceinline__ bool is_settled(int p) const { return p <= seen + 1; }
+
+    __device__ __forceinline__ double next_settled(double x, int p, double share, double rest) {
+        const bool here = is_finite(x);
+        // As a division rounds it, see `divided`.
+        double part = fma(sum, share, sum * rest);
+        if (sum < WIDE_TINY && sum != 0) part = sum / (double)p;
+        const double moved = sum - part + x;
+        sum = here ? moved : sum;
+        return only(sum, here);
     }
 };
 

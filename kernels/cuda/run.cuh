@@ -27,6 +27,9 @@ struct Run {
     int ring_slots;
     // Whether every bar is wanted.
     int all;
+    // Bars before a lane's last one that steps of finite windows are wanted from.
+    int reach;
+    int unused;
 };
 
 // A block's group as one thread of it sees it; TILE bars at a time are in shared memory for its WARPS warps.
@@ -61,10 +64,19 @@ struct Frame {
 
     __device__ __forceinline__ int bars_of(int tile) const { return least(TILE, rows - tile * TILE); }
 
-    // Bars of a tile before those that finite windows are wanted from.
+    // Bars of a tile before those that steps of finite windows are wanted from: all of them, where no lane wants any, as between
+    // the ends of histories far from each other. Every lane asks.
     __device__ __forceinline__ int before_tail(int tile) const {
-        const int before = tail - tile * TILE;
-        return least(before < 0 ? 0 : before, bars_of(tile));
+        const int before = tail - tile * TILE, bars = bars_of(tile);
+        // Bars from the tile's first one to the lane's last one, which is behind the tile or has been: then it is a large number.
+        const u32 left = (u32)(visible - 1 - tile * TILE);
+        return warp_all(left >= (u32)(TILE + run.reach)) ? bars : least(before < 0 ? 0 : before, bars);
+    }
+
+    // Whether steps of finite windows leave out a tile, behind bars that they ran at: what they know of earlier bars is then too old
+    // to be wanted, but windows in blocks have to know where the next one begins.
+    __device__ __forceinline__ bool leaves_out(int tile, int before) const {
+        return tile * TILE >= tail && before == bars_of(tile);
     }
 
     // Row 0 of a tile of a series whose buffers begin at row `base` of shared memory and are `depth` tiles.

@@ -14,7 +14,9 @@ struct HighLow {
     __device__ __forceinline__ HighLow facing(bool up) const { return up ? *this : HighLow{-low, -high}; }
 };
 
-// Wilder's parabolic stop. Inputs high, low. A stop above the price is computed upside down, with both signs changed.
+// Wilder's parabolic stop. Inputs high, low. A stop above the price is computed upside down, with both signs changed. With ALIKE it follows
+// as fast in both directions.
+template <bool ALIKE>
 struct Parabolic {
     HighLow before;
     // Bars seen, up to 2.
@@ -82,6 +84,37 @@ struct Parabolic {
         stop = stop + pace * (extreme - stop);
         stop = smaller(turned.low, smaller(turned_then.low, stop));
         return shown;
+    }
+
+    __device__ __forceinline__ bool is_settled(int) const { return seen == 2; }
+
+    // The same past the second bar, without branches: both ways are computed as far as they differ.
+    __device__ __forceinline__ double next_settled(double high, double low, int is_signed, double, double offset,
+                                                   double rising_start, double rising_step, double rising_most,
+                                                   double falling_start, double falling_step, double falling_most) {
+        const bool here = is_finite(high) & is_finite(low);
+        // Bounds of a stop below the price, and of one above it; the order of comparisons does not matter.
+        const double under = smaller(low, before.low), over = smaller(-high, -before.high);
+        const double ahead = up ? high : -low;
+        const bool holds = (up ? low : -high) > stop, further = ahead > extreme;
+        const bool as_rising = ALIKE || up;
+        const double faster = smaller(as_rising ? rising_most : falling_most, pace + (as_rising ? rising_step : falling_step));
+        const double turn = smaller(up ? over : under, -extreme);
+        const bool rises = holds == up;
+        const double sign = rises ? 1.0 : -1.0;
+        const double from = holds ? stop : turn - sign * turn * offset;
+        const double beyond = further ? ahead : extreme, quick = further ? faster : pace;
+        const double to = holds ? beyond : (up ? -low : high);
+        const double by = holds ? quick : (ALIKE || rises ? rising_start : falling_start);
+        const double moved = from + by * (to - from);
+        const double bounded = smaller(rises ? under : over, moved);
+        before.high = here ? high : before.high;
+        before.low = here ? low : before.low;
+        up = up ^ (here & !holds);
+        stop = here ? bounded : stop;
+        extreme = here ? to : extreme;
+        pace = here ? by : pace;
+        return only(is_signed ? from : sign * from, here);
     }
 };
 

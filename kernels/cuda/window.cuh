@@ -16,6 +16,8 @@ struct Block {
     __device__ __forceinline__ void start(int t, int p) { at = t % p; }
     __device__ __forceinline__ bool begins() const { return at == 0; }
     __device__ __forceinline__ void next(int p) { at = at + 1 == p ? 0 : at + 1; }
+    // Goes on behind bars that are left out.
+    __device__ __forceinline__ void leave_out(int bars, int p) { at = (at + bars) % p; }
     // What windows that end now hold of the block before, 0 or `none` at its last bar. Read at every bar: a branch would keep
     // bars side by side apart.
     template <class T>

@@ -99,6 +99,25 @@ fn means_and_windows_alone_begin_at_any_bar_of_a_group() {
     held(&alone(TAILS), &bars);
 }
 
+/// Histories of one group that end far from each other: windows run before each end, not in between, and begin anew.
+#[test]
+fn windows_leave_out_the_bars_between_the_ends_of_a_groups_histories() {
+    let lengths = [20, 21, 90, 97, 98, 170, 175, 240, 241, 300];
+    let mut bars = market(&lengths, 9);
+    // What an earlier run leaves in a ring is not NA where the bars of the next one are.
+    bars[7].iter_mut().for_each(|column| column[225..229].fill(f64::NAN));
+    let mut plans = plans(7);
+    for items in [
+        &["ema(close,5) + median(close,6)", "sma(close,9)", "donchian(4).upper[3]"][..],
+        &["percentrank(close,8) + rsi(close,5)", "bbands(close,10).upper - close[12]", "stddev(roc(close,3),8)"][..],
+        &["within(crosses_above(sma(close,3), sma(close,8)), 4) and ema(close,9) > 0"][..],
+    ] {
+        let items: Vec<String> = items.iter().map(|item| (*item).to_owned()).collect();
+        plans.push((items.join(", "), program(&items)));
+    }
+    held(&plans, &bars);
+}
+
 #[test]
 fn windows_longer_than_every_history_have_no_value() {
     held(&plans(64), &market(&[40, 39, 33, 32, 17, 16, 15, 2, 1], 5));

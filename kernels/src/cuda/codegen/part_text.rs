@@ -39,6 +39,8 @@ pub(crate) struct Kept {
 pub(crate) struct Body {
     pub states: String,
     pub starts: String,
+    /// How windows that do not run at every bar leave out a tile.
+    pub left_out: String,
     pub every: Vec<Statement>,
     pub tail: Vec<Statement>,
     pub wanted: Vec<Statement>,
@@ -156,34 +158,45 @@ impl Loop {
         }
         indent(&mut text, 1, &body.states);
         indent(&mut text, 1, &body.starts);
-        if !body.settles.is_empty() {
-            text.push_str("    bool settled = false;\n");
-        }
-        let (fetch, wait) =
-            if fetches { ("        @_fetch(a, b, c, step + 1);\n", "        copies_wait<0>();\n") } else { ("", "") };
-        let _ = write!(
-            text,
-            "    for (int step = b.first_tile; step < b.tiles + {top}; ++step) {{\n{fetch}        const int tile = step - \
-             {level};\n        if (tile >= b.first_tile && tile < b.tiles) {{\n"
-        );
-        indent(&mut text, 3, buffers);
-        text.push_str("            const int bars = b.bars_of(tile);\n");
-        if over_chunks {
-            indent(&mut text, 3, &self.of_chunks(body));
-        } else if body.settles.is_empty() {
-            indent(&mut text, 3, &self.short(body));
+        let (fetch, wait) = if fetches { ("@_fetch(a, b, c, step + 1);\n", "copies_wait<0>();\n") } else { ("", "") };
+        // One step: a tile, if there is one for this level.
+        let around = |lines: &str| {
+            let mut text =
+                format!("{fetch}const int tile = step - {level};\nif (tile >= b.first_tile && tile < b.tiles) {{\n");
+            indent(&mut text, 1, buffers);
+            text.push_str("    const int bars = b.bars_of(tile);\n");
+            if !body.has_no_tail() && !over_chunks {
+                text.push_str("    const int tail = b.before_tail(tile);\n");
+                if !body.left_out.is_empty() {
+                    text.push_str("    if (b.leaves_out(tile, tail)) {\n");
+                    indent(&mut text, 2, &body.left_out);
+                    text.push_str("    }\n");
+                }
+            }
+            indent(&mut text, 1, lines);
+            let _ = write!(text, "}}\n{wait}block_barrier(b.threads);\n");
+            text
+        };
+        let until = format!("step < b.tiles + {top}");
+        if over_chunks || body.settles.is_empty() {
+            let lines = if over_chunks { self.of_chunks(body) } else { self.short(body) };
+            let _ = writeln!(text, "    for (int step = b.first_tile; {until}; ++step) {{");
+            indent(&mut text, 2, &around(&lines));
+            text.push_str("    }\n");
         } else {
-            let conditions = body.settles.join(" && ");
-            let _ = writeln!(
-                text,
-                "            settled = goes_on(settled || b.all_settled(tile, {conditions}), tile);\n            if (settled) {{"
-            );
-            indent(&mut text, 4, &self.short(body));
-            text.push_str("            } else {\n");
-            indent(&mut text, 4, &self.long(body));
-            text.push_str("            }\n");
+            // A loop of its own for settled tiles: what only seeds need takes no registers there.
+            let settled = body.settles.join(" && ");
+            let long = self.long(body) + &format!("settled = goes_on(b.all_settled(tile + 1, {settled}), tile);\n");
+            let short = self.short(body) + "settled = goes_on(true, tile);\n";
+            let _ = writeln!(text, "    bool settled = false;\n    int step = b.first_tile;\n    while ({until}) {{");
+            for (condition, lines) in [("!settled", long), ("settled", short)] {
+                let _ = writeln!(text, "        for (; {until} && {condition}; ++step) {{");
+                indent(&mut text, 3, &around(&lines));
+                text.push_str("        }\n");
+            }
+            text.push_str("    }\n");
         }
-        let _ = write!(text, "        }}\n{wait}        block_barrier(b.threads);\n    }}\n}}\n");
+        text.push_str("}\n");
         text
     }
 
@@ -194,9 +207,6 @@ impl Loop {
         let bar = format!("const int t = tile * {} + i, at = i * LANES + b.lane;\n", self.tile);
         let mut text = String::from("int i = 0;\n");
         let mut rest = String::new();
-        if !body.has_no_tail() {
-            text.push_str("const int tail = b.before_tail(tile);\n");
-        }
         let until = if body.has_no_tail() { "bars" } else { "tail" };
         if body.every.is_empty() {
             let _ = writeln!(text, "i = {until};");
@@ -260,7 +270,7 @@ impl Loop {
         let _ = writeln!(text, "    const int t = tile * {} + i, at = i * LANES + b.lane;", self.tile);
         indent(&mut text, 1, &joined(&body.every, "next"));
         if !body.has_no_tail() {
-            text.push_str("    if (t >= b.tail) {\n");
+            text.push_str("    if (i >= tail) {\n");
             indent(&mut text, 2, &body.tail_text("t"));
             text.push_str("    }\n");
         }

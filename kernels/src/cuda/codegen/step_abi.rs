@@ -78,7 +78,9 @@ pub(crate) struct Form {
     pub settles: bool,
     /// How it splits around a division, if it does.
     pub divides: Option<Division>,
-    /// Whether it begins blocks of its period (its first integer); at other bars `next_inside` suffices.
+    /// Whether it keeps where it is in a block of its period, its first integer.
+    pub keeps_block: bool,
+    /// Whether it begins blocks of that period; at other bars `next_inside` suffices.
     pub blocks: bool,
     /// Whether it also has `next_begins`, for several bars at once of which one begins a block.
     pub begins_together: bool,
@@ -106,6 +108,7 @@ impl Form {
             means: None,
             settles: false,
             divides: None,
+            keeps_block: false,
             blocks: false,
             begins_together: false,
             pairs: false,
@@ -126,7 +129,8 @@ impl Form {
     /// processed.
     fn window(name: impl Into<String>, registers: usize, p: u32, rings: usize) -> Self {
         let slots = RingSlots::UpTo(p as usize);
-        Self::state(name, registers).ints([p]).rings(vec![slots; rings]).back(2 * (p as usize).saturating_sub(1))
+        let form = Self::state(name, registers).ints([p]).rings(vec![slots; rings]);
+        Self { keeps_block: true, ..form.back(2 * (p as usize).saturating_sub(1)) }
     }
 
     /// A function of the last `p` bars of its first input, this one included.
@@ -214,10 +218,7 @@ impl Form {
         let share = |p: u32| 1.0 / f64::from(p);
         Some(match op {
             Op::Unary(u) => Self::function(unary(u)),
-            Op::Binary(b @ Binary::RatioOrZero) => {
-                Self { divides: Some(Division::OfValues("RatioOrZero")), ..Self::function(binary(b)) }
-            }
-            Op::Binary(b) => Self::function(binary(b)),
+            Op::Binary(b) => Self { divides: split(b).map(Division::OfValues), ..Self::function(binary(b)) },
             Op::Compare(c) => Self::condition(compare(c)),
             Op::And => Self::condition("step_and"),
             Op::Or => Self::condition("step_or"),
@@ -278,7 +279,10 @@ impl Form {
             Op::EmaBy { p, delay, factor } => smoothed(p, delay, factor.value()),
             Op::Wilder(p) => smoothed(p, 0, share(p)),
             Op::WilderSum(p) => Self::state("WilderSum", 4).ints([p]).doubles([share(p)]).settling(),
-            Op::WilderTotal(p) => Self::state("WilderTotal", 3).ints([p]).wide(),
+            Op::WilderTotal(p) => {
+                let share = whole_divisor(f64::from(p), Precision::F64)?;
+                Self::state("WilderTotal", 3).ints([p]).doubles(share).settling().wide()
+            }
             Op::WilderRatio(p) => Self::state("WilderRatio", 4).ints([p]).doubles([share(p)]).settling().dividing(),
             Op::Kaufman => Self { divides: Some(Division::OfMean), ..Self::state("Kaufman", 2) },
             Op::Cumulative => Self::state("Cumulative", 4),
@@ -358,10 +362,12 @@ fn parabolic(constants: Parabolic) -> Form {
         let most = a.most.value();
         [a.start.value().min(most), a.step.value().min(most), most]
     };
-    let form = Form::state("Parabolic", 12).ints([u32::from(constants.signed)]);
+    let alike = if constants.long == constants.short { "true" } else { "false" };
+    let form = Form::state(format!("Parabolic<{alike}>"), 12).ints([u32::from(constants.signed)]);
     form.doubles([constants.start.value(), constants.offset.value()])
         .doubles(pace(constants.long))
         .doubles(pace(constants.short))
+        .settling()
         .wide()
 }
 
@@ -442,6 +448,26 @@ fn binary(op: Binary) -> &'static str {
         Binary::MaskUndefined => "step_gate",
         Binary::Coalesce => "step_orelse",
         Binary::Near => "step_near",
+    }
+}
+
+/// The type that bears the halves of an operation that divides.
+fn split(op: Binary) -> Option<&'static str> {
+    match op {
+        Binary::Divide => Some("SplitQuotient<ByNonzero>"),
+        Binary::Quotient => Some("SplitQuotient<ByAny>"),
+        Binary::RatioOrZero => Some("SplitQuotient<ByNonzeroOrZero>"),
+        Binary::RatioOrZeroEpsilon => Some("SplitQuotient<ByMoreThanEpsilonOrZero>"),
+        Binary::Add
+        | Binary::Subtract
+        | Binary::Multiply
+        | Binary::Remainder
+        | Binary::Maximum
+        | Binary::Minimum
+        | Binary::Power
+        | Binary::MaskUndefined
+        | Binary::Coalesce
+        | Binary::Near => None,
     }
 }
 

@@ -416,6 +416,9 @@ impl Writer<'_> {
             };
             let _ = writeln!(body.states, "{} s{at};", form.name);
             let _ = writeln!(body.starts, "s{at}.start({from}, {first});");
+            if form.keeps_block && !whole {
+                let _ = writeln!(body.left_out, "s{at}.block.leave_out(bars, {first});");
+            }
             if form.divides == Some(Division::OfMean) && whole {
                 // A lane without bars would do every group of bars twice.
                 let _ = writeln!(body.starts, "if (b.visible == 0) s{at}.begin();");
@@ -436,9 +439,7 @@ impl Writer<'_> {
             _ if form.blocks => INSIDE,
             _ => "next",
         };
-        // Where bars have always run side by side, these divisions go their own way.
-        let divides = form.divides.filter(|division| !(whole && matches!(division, Division::OfValues(_))));
-        let owner = match divides {
+        let owner = match form.divides {
             Some(Division::OfValues(name)) => format!("{name}::"),
             Some(Division::ByWhole) => "DividedByWhole::".to_owned(),
             _ => format!("s{at}."),
@@ -451,7 +452,7 @@ impl Writer<'_> {
         let looks_back = matches!(form.takes, Takes::Past(_)) && form.means.is_none();
         let source = self.steps.steps[at].inputs.first().filter(|_| looks_back);
         let history = body.histories.iter().position(|kept| Some(&kept.source) == source);
-        let line = match divides {
+        let line = match form.divides {
             Some(division) => Statement::divided(stage, Divided { step: at, owner, arguments, division }, text),
             None if form.begins_together && whole => {
                 let window = Window { step: at, input: given[0].clone(), arguments: given[1..].join(", ") };

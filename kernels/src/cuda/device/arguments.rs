@@ -224,6 +224,8 @@ pub struct Launch {
     pub(super) scratch_slots: i64,
     pub(super) ring_slots: i32,
     pub(super) all: i32,
+    /// Bars before the last one of a lane that steps with finite windows are needed at.
+    pub(super) reach: i32,
     pub(super) precision: Precision,
     pub(super) doubles: Vec<f64>,
     pub(super) wides: Vec<f64>,
@@ -269,13 +271,13 @@ impl Lowered {
             }
         }
         let (table, ints) = self.tables_of(market.longest(), market.chunks.as_deref());
-        let tail = |group: &[i32]| match wanted {
-            Wanted::All => 0,
-            Wanted::Last => {
-                let shortest = group.iter().copied().filter(|bars| *bars > 0).min().unwrap_or(0);
-                let reach = i32::try_from(self.reach).unwrap_or(i32::MAX);
-                (shortest - 1).saturating_sub(reach).max(0)
-            }
+        let reach = match wanted {
+            Wanted::All => i32::MAX / 2,
+            Wanted::Last => i32::try_from(self.reach).unwrap_or(i32::MAX).min(i32::MAX / 2),
+        };
+        let tail = |group: &[i32]| match group.iter().copied().filter(|bars| *bars > 0).min() {
+            Some(shortest) => (shortest - 1).saturating_sub(reach).max(0),
+            None => 0,
         };
         Launch {
             blocks: market.groups(),
@@ -290,6 +292,7 @@ impl Lowered {
             scratch_slots: scratch as i64,
             ring_slots: shared as i32,
             all: i32::from(wanted == Wanted::All),
+            reach,
             precision,
             doubles: self.values.doubles.clone(),
             wides: self.values.wides.clone(),
@@ -353,6 +356,8 @@ impl Launch {
         bytes.extend(self.scratch_slots.to_ne_bytes());
         bytes.extend(self.ring_slots.to_ne_bytes());
         bytes.extend(self.all.to_ne_bytes());
+        // The last one is unused: addresses of eight bytes follow.
+        [self.reach, 0].iter().for_each(|x| bytes.extend(x.to_ne_bytes()));
         // C++ has no empty arrays: each has at least one element.
         pointers.columns.iter().for_each(|p| bytes.extend(p.to_ne_bytes()));
         bytes.resize(bytes.len() + if pointers.columns.is_empty() { 8 } else { 0 }, 0);

@@ -31,6 +31,7 @@ impl OneBar {
             scratch_slots: self.rows() as i64,
             ring_slots: 0,
             all: 0,
+            reach: 0,
             precision: Precision::F64,
             doubles: self.lowered.values.doubles.clone(),
             wides: Vec::new(),
