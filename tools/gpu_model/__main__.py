@@ -1,6 +1,6 @@
 """Cycles, instructions and bytes a bar of generated kernels, from their machine code: a table, and what is kept of it.
 
-    python tools/gpu_model FOLDER [--architecture 90] [--known FILE [--bless]] [--measured FILE] [--plans NAME...]
+    python tools/gpu_model FOLDER [--architecture 90] [--known FILE [--bless]] [--measured FILE] [--page FILE] [--plans NAME...]
 
 FOLDER is what the test `the_static_model_of_machine_code` of trawl-kernels writes. Exits with 1 where a figure has grown,
 code holds what it must not, or a launch cannot be modelled, and with 77 where nvdisasm is missing.
@@ -20,6 +20,7 @@ import block
 import compare
 import figures
 import sass
+import slow
 
 SKIPPED = 77
 
@@ -88,7 +89,7 @@ def modelled(launches, functions, folder, architecture, device, cases):
     symbols, bars = (1, LONG_BARS) if chunked else (SYMBOLS, 1 if calls[0][0].is_one_bar else BARS)
     lanes = figures.chunks_of(bars) if chunked else symbols
     for launch, walks in zip(launches, calls, strict=True):
-        found[launch["name"]] = figures.figures(walks[-1], device, milliseconds(walks, symbols, bars), lanes)
+        found[launch["name"]] = figures.figures(walks[-1], device, milliseconds(walks, symbols, bars), lanes, figures.CHUNK_BARS if chunked else bars)
     markets = [{"name": launches[0]["plan"], "symbols": symbols, "bars": bars}, *cases]
     times = {m["name"]: sum(milliseconds(walks, m["symbols"], m["bars"]) for walks in calls) for m in markets}
     return found, [], times
@@ -101,6 +102,7 @@ def main():
     parser.add_argument("--known", type=Path, help="figures that may not grow")
     parser.add_argument("--bless", action="store_true", help="write the figures there")
     parser.add_argument("--measured", type=Path, help="times on a device, to state the error by")
+    parser.add_argument("--page", type=Path, help="page with the table of slow functions")
     parser.add_argument("--plans", nargs="*", help="only these")
     options = parser.parse_args()
     nvdisasm = find_nvdisasm()
@@ -131,6 +133,7 @@ def main():
         error = compare.upper_error(cases)
         compare.print_table(found, DETAILED, device, SYMBOLS, BARS, error)
         compare.print_one_bar(found, error)
+        print("Longer than three times what the bars take to read, " + slow.table(found))
         for plan, launches in plans.items():
             if len(launches) > 1 and plan in times:
                 print(f"{plan}: {len(of_plan(launches))} kernels, {times[plan]:.3g} ms modelled (up to {times[plan] * error:.3g})")
@@ -139,10 +142,14 @@ def main():
     wrong += compare.broken_rules(found)
     if options.known and options.bless:
         compare.write(options.known, found)
+        if options.page:
+            slow.write(options.page, found)
         if cases:
             compare.write_measured(options.measured, cases)
     elif options.known:
         wrong += compare.grown(json.loads(options.known.read_text()), found, whole=not options.plans)
+        if options.page:
+            wrong += slow.differs(options.page, json.loads(options.known.read_text()))
     for line in wrong:
         print(f"gpu_model: {line}", file=sys.stderr)
     return 1 if wrong else 0

@@ -48,6 +48,7 @@ class Device:
 DEVICES = {
     80: [Device("A100 SXM (data sheet)", 108, 1.41, 0.85 * 2.04e12, 164 * 1024)],
     89: [Device("L4 (data sheet)", 58, 2.04, 0.85 * 0.30e12, 100 * 1024, 65_536, 48, 24, timing.FEW_UNITS),
+         Device("L40S (data sheet)", 142, 2.52, 0.85 * 0.864e12, 100 * 1024, 65_536, 48, 24, timing.FEW_UNITS),
          Device("RTX 4090 (data sheet)", 128, 2.52, 0.85 * 1.008e12, 100 * 1024, 65_536, 48, 24, timing.FEW_UNITS)],
     90: [Device("H100 SXM", 132, 1.98, 3.00e12, 228 * 1024, host_bytes_per_s=0.85 * 64e9)],
     100: [Device("B200 (data sheet)", 148, 1.97, 0.85 * 8.0e12, 228 * 1024, host_bytes_per_s=0.85 * 64e9)],
@@ -94,9 +95,16 @@ def milliseconds(walk, device, symbols, bars):
     if walk.is_one_bar:
         # The states that it reads and writes; the bars and values, which are the host's, are a part of it.
         return max(1e3 * blocks * walk.total(bars, "global_bytes") / device.bytes_per_s, 1e-6 * cycles / device.ghz)
-    written = walk.launch["outputs"] * (bars if walk.launch["every_bar"] else 1)
-    moved = walk.launch["number_bytes"] * symbols * (walk.launch["columns"] * walk.bars_read(bars) + written)
+    moved = column_bytes(walk, symbols, walk.bars_read(bars)) + output_bytes(walk, symbols, bars)
     return max(1e3 * moved / device.bytes_per_s, 1e-6 * cycles / device.ghz)
+
+
+def column_bytes(walk, symbols, bars):
+    return walk.launch["number_bytes"] * symbols * walk.launch["columns"] * bars
+
+
+def output_bytes(walk, symbols, bars):
+    return walk.launch["number_bytes"] * symbols * walk.launch["outputs"] * (bars if walk.launch["every_bar"] else 1)
 
 
 def one_bar_us(walk, device, symbols):
@@ -143,8 +151,9 @@ def rounded(x):
     return 0 if x == 0 else round(x, max(0, 2 - math.floor(math.log10(abs(x)))))
 
 
-def figures(walk, device, ms, symbols):
-    """What is kept of a launch that takes `ms` milliseconds. Cycles, instructions and bytes are those of a bar; see docs/gpu.md."""
+def figures(walk, device, ms, symbols, bars):
+    """What is kept of a launch over so many symbols (or chunks) that takes `ms` milliseconds. `memory_ms`: what all bars of its columns,
+    and its values, take at the device's bandwidth. Cycles, instructions and bytes are those of a bar; see docs/gpu.md."""
     launch, tile = walk.launch, walk.launch["tile"]
     steady = walk.steady
     # Steps on whole tiles of which finite windows are wanted.
@@ -170,6 +179,7 @@ def figures(walk, device, ms, symbols):
     blocks = math.ceil(symbols / BLOCK_SYMBOLS)
     return {
         "ms": rounded(ms),
+        "memory_ms": rounded(1e3 * (column_bytes(walk, symbols, bars) + output_bytes(walk, symbols, bars)) / device.bytes_per_s),
         "cycles": rounded(walk.block_cycles(1) if walk.is_one_bar else walk.steady_cycles),
         "parts": parts,
         "registers": launch["registers"],

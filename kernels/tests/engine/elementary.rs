@@ -11,10 +11,14 @@ use trawl_plan::elementary::{acos, asin, atan, cos, cosh, exp, ln, log10, pow, s
 
 use crate::compile::python;
 use crate::emulator::Emulator;
-use crate::fused::program;
+use crate::fused::{number_in, program};
 
-/// Points of each function.
+/// Points of each function, if `TRAWL_ELEMENTARY_POINTS` says no other number.
 const POINTS: usize = 10_000;
+
+fn number_of_points() -> usize {
+    number_in("TRAWL_ELEMENTARY_POINTS").map_or(POINTS, |points| points as usize)
+}
 
 type Unary = fn(f64) -> f64;
 
@@ -79,7 +83,7 @@ fn points(seed: u64) -> Vec<f64> {
             _ => f64::from_bits(((bits >> 40) as f64 * std::f64::consts::FRAC_PI_2).to_bits() + (bits & 3)),
         }
     };
-    EDGES.into_iter().chain((0..).map(drawn)).take(POINTS).collect()
+    EDGES.into_iter().chain((0..).map(drawn)).take(number_of_points()).collect()
 }
 
 /// Values of a program of one output at every bar of one symbol, by its kernel on the emulator.
@@ -119,7 +123,7 @@ fn powers_of_kernels_have_the_bits_of_the_cpu() {
         1 => (x.abs(), y % 700.0 / ln(x.abs())),
         _ => (x, (y % 30.0).round()),
     });
-    let (x, y): (Vec<f64>, Vec<f64>) = pairs.chain(drawn).take(POINTS).unzip();
+    let (x, y): (Vec<f64>, Vec<f64>) = pairs.chain(drawn).take(number_of_points()).unzip();
     let got = emulated("pow(close,open)", &[x.clone(), y.clone()]);
     for ((x, y), got) in x.into_iter().zip(y).zip(got) {
         // Undefined powers of the language are NA before `pow` is evaluated.

@@ -332,8 +332,8 @@ fn check_catalogue(precision: Precision) {
     println!("{outputs} outputs of {} functions, {values} values in {precision:?}: bit for bit", functions().count());
 }
 
-/// A number from an environment variable, for `just cuda-emulate`.
-fn number_in(variable: &str) -> Option<u64> {
+/// A number from an environment variable, for recipes with more cases than CI has.
+pub(crate) fn number_in(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 

@@ -19,7 +19,7 @@ use crate::emulator::Emulator;
 use crate::fused::{inputs, market, program};
 
 /// Bars of the model's symbol before those that finite windows are wanted from: past the seeds of every recursive step.
-const SETTLED_BARS: usize = 160;
+const SETTLED_BARS: usize = 320;
 
 /// Symbols of the market that estimates are for: how many blocks share a multiprocessor depends on it.
 const MANY_SYMBOLS: usize = 10_016;
@@ -454,10 +454,12 @@ fn the_static_model_of_machine_code() {
     write(&folder, batches(&folder, architecture), architecture);
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/model");
     let (figures, measured) = (kept.join("figures.json"), kept.join("measured.json"));
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/gpu.md");
     let number = architecture.to_string();
     let mut arguments: Vec<&std::ffi::OsStr> = vec!["--architecture".as_ref(), number.as_ref()];
     if architecture == ARCHITECTURE {
         arguments.extend(["--known".as_ref(), figures.as_os_str(), "--measured".as_ref(), measured.as_os_str()]);
+        arguments.extend(["--page".as_ref(), page.as_os_str()]);
     }
     if std::env::var_os("TRAWL_BLESS_MODEL").is_some() {
         arguments.push("--bless".as_ref());
