@@ -90,11 +90,12 @@ accuracy:
     cargo build --profile ci -p trawl -p trawl-kernels --bins --examples
     "$(tools/get-venv)" tools/live/accuracy.py --reference "${CARGO_TARGET_DIR:-target}/ci/examples/reference" --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl"
 
-# Constants of the elementary functions, written anew, and their errors against mpmath, into docs/accuracy.md: `just elementary 1000000`
+# Constants of the elementary functions, written anew; their errors against mpmath, into docs/accuracy.md; and their bits on the emulator: `just elementary 1000000`
 elementary points="1000000":
     "$(tools/get-venv)" tools/make_elementary.py
     cargo build --profile ci -p trawl-plan --example elementary
     "$(tools/get-venv)" tools/elementary_accuracy.py --program "${CARGO_TARGET_DIR:-target}/ci/examples/elementary" --points {{ points }} --page docs/accuracy.md
+    TRAWL_ELEMENTARY_POINTS={{ points }} cargo test --profile ci -p trawl-kernels --test engine elementary::
 
 # Parser and planner under random and mutated text for so many seconds: `just fuzz 300 SEED`
 fuzz seconds="60" seed="1":

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use trawl_test_driver::Driver;
 use trawl_tests::executable::{repository, trawl};
 use trawl_tests::home::Home;
@@ -68,4 +68,42 @@ fn every_step_runs_on_the_test_driver_and_nothing_simulated_is_kept() {
     let refused = process::run(&mut script(&home, &scratch, &steps)).expect_code(1);
     assert!(refused.stderr.contains("simulated, so nothing is kept"), "{}", refused.stderr);
     assert_eq!(std::fs::read_dir(elsewhere).expect("a folder").count(), 0);
+}
+
+/// A measured report gets the static model's value beside each figure that the model has one of.
+#[test]
+fn a_report_has_what_the_static_model_says_beside_what_was_measured() {
+    let home = Home::new();
+    let (measured, kept) = (home.path("figures.json"), home.path("kept.json"));
+    let section = |name: &str, figures: Value| json!({"name": name, "ending": "done", "figures": figures});
+    let mut report = json!({
+        "simulated": false, "symbols": 10_000, "bars": 2_000, "long_bars": 1_000_000,
+        "device": {"name": "H100", "compute_capability": "9.0", "multiprocessors": 132},
+        "sections": [
+            section("screen", json!({"w1_last_bar_ms": 1.0, "w1_all_bars_ms": 3.0, "input_bytes": 1})),
+            section("functions", json!({"each": [{"function": "ema", "ms": 1.0}, {"function": "none", "ms": 1.0}]})),
+        ],
+    });
+    let mut combined = |report: &Value| {
+        std::fs::write(&measured, report.to_string()).expect("a file");
+        let python = std::env::var_os("TRAWL_PYTHON").unwrap_or_else(|| "python3".into());
+        let mut command = Command::new(python);
+        command.arg(repository().join("benches/gpu_report.py")).args([&kept, &measured]);
+        let said = process::run(&mut command).expect_code(0).stdout;
+        (said, serde_json::from_slice::<Value>(&std::fs::read(&kept).expect("a file")).expect("JSON"))
+    };
+    let (said, with) = combined(&report);
+    for (section, figure) in [(0, "w1_last_bar_ms"), (0, "w1_all_bars_ms"), (1, "ema")] {
+        let section = &with["sections"][section];
+        let modelled = section["modelled"][figure].as_f64().unwrap_or_else(|| panic!("{figure}: {section}"));
+        let ratio = section["measured_by_modelled"][figure].as_f64().expect("a ratio");
+        let ms = if figure == "w1_all_bars_ms" { 3.0 } else { 1.0 };
+        assert!((ratio * modelled / ms - 1.0).abs() < 0.01, "{figure}: {modelled} {ratio}");
+        assert!(said.contains(figure) && said.contains("ms modelled"), "{said}");
+    }
+    assert!(with["sections"][1]["modelled"]["none"].is_null());
+    report["device"]["multiprocessors"] = 114.into();
+    let (said, without) = combined(&report);
+    assert!(said.contains("no figures of this device"), "{said}");
+    assert!(without["sections"][0]["modelled"].is_null());
 }
