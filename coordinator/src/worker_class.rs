@@ -24,7 +24,7 @@ pub const DEVICE_THREADS: u64 = 128;
 const DEVICE_MULTIPROCESSORS: u64 = 132;
 /// How many times as long a multiprocessor with few units of `f64` takes for a scan in `f64`: what the static model says of an L4
 /// beside that H100 for the screen W1 (docs/gpu.md). Modelled, not measured.
-const FEW_F64_UNITS_TIMES: u64 = 14;
+const FEW_F64_UNITS_TIMES: u64 = 12;
 /// Separates the numerics of a build from those of a lowering.
 const LOWERING_MARK: char = '+';
 

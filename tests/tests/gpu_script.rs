@@ -84,7 +84,7 @@ fn a_report_has_what_the_static_model_says_beside_what_was_measured() {
             section("functions", json!({"each": [{"function": "ema", "ms": 1.0}, {"function": "none", "ms": 1.0}]})),
         ],
     });
-    let mut combined = |report: &Value| {
+    let combined = |report: &Value| {
         std::fs::write(&measured, report.to_string()).expect("a file");
         let python = std::env::var_os("TRAWL_PYTHON").unwrap_or_else(|| "python3".into());
         let mut command = Command::new(python);
