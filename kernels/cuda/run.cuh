@@ -68,7 +68,7 @@ struct Frame {
     // the ends of histories far from each other. Every lane asks.
     __device__ __forceinline__ int before_tail(int tile) const {
         const int before = tail - tile * TILE, bars = bars_of(tile);
-        // Bars from the tile's first one to the lane's last one, which is behind the tile or has been: then it is a large number.
+        // Bars from the tile's first one to the lane's last one; a very large number where the lane has ended before.
         const u32 left = (u32)(visible - 1 - tile * TILE);
         return warp_all(left >= (u32)(TILE + run.reach)) ? bars : least(before < 0 ? 0 : before, bars);
     }
