@@ -137,14 +137,14 @@ struct ChunkMap<WilderTotal> {
         count = 0.0;
         sum.start();
     }
-    __device__ __forceinline__ void next(double x, int p) {
+    __device__ __forceinline__ void next(double x, int p, double, double) {
         if (!is_finite(x)) return;
         count = count + 1.0;
         sum.kept = sum.kept - sum.kept / (double)p;
         sum.moved = sum.moved - sum.moved / (double)p + x;
         sum.seen(x);
     }
-    __device__ __forceinline__ bool carry(WilderTotal& s, int p) const {
+    __device__ __forceinline__ bool carry(WilderTotal& s, int p, double, double) const {
         const bool begun = p <= s.seen + 1;
         double next = s.sum;
         const bool holds = sum.carry(next);

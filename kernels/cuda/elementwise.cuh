@@ -75,8 +75,8 @@ STEP real step_ratioorzeroepsilon(real a, real b) {
 STEP real step_gate(real a, real b) { return only(a, is_finite(b)); }
 STEP real step_orelse(real a, real b) { return is_nan(a) ? b : a; }
 
-// Quotients split around their division, for bars side by side. Of two numbers that `By` says are not divided it has the result, which
-// is that of a division where there is one.
+// Quotients split around their division, for bars side by side. Where `By::is_none` holds, nothing is divided, and `By::result` gives the
+// value.
 template <class By>
 struct SplitQuotient {
     // Without branches: they would keep bars side by side apart.

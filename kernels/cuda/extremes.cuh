@@ -1,4 +1,4 @@
-// Window maxima and minima, where they stand, and the conditions that look at a window: comparisons only, nothing rounds.
+// Window maxima and minima, their places, and the conditions that look at a window: comparisons only, nothing rounds.
 #pragma once
 #include "base.cuh"
 #include "window.cuh"

@@ -14,8 +14,8 @@ struct HighLow {
     __device__ __forceinline__ HighLow facing(bool up) const { return up ? *this : HighLow{-low, -high}; }
 };
 
-// Wilder's parabolic stop. Inputs high, low. A stop above the price is computed upside down, with both signs changed. With ALIKE it follows
-// as fast in both directions.
+// Wilder's parabolic stop. Inputs high, low. A stop above the price is computed upside down, with both signs changed. ALIKE: both
+// directions have the same acceleration.
 template <bool ALIKE>
 struct Parabolic {
     HighLow before;

@@ -9,7 +9,7 @@
 #pragma once
 #include "base.cuh"
 
-// Where a block stands.
+// The place in a block.
 struct Block {
     int at;
 

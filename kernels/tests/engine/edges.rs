@@ -99,12 +99,12 @@ fn means_and_windows_alone_begin_at_any_bar_of_a_group() {
     held(&alone(TAILS), &bars);
 }
 
-/// Histories of one group that end far from each other: windows run before each end, not in between, and begin anew.
+/// Histories of one group that end far from each other: windows run before each end, not in between, and go on with the state that they had.
 #[test]
 fn windows_leave_out_the_bars_between_the_ends_of_a_groups_histories() {
     let lengths = [20, 21, 90, 97, 98, 170, 175, 240, 241, 300];
     let mut bars = market(&lengths, 9);
-    // What an earlier run leaves in a ring is not NA where the bars of the next one are.
+    // Missing values among the last bars of one history, behind bars that are left out.
     bars[7].iter_mut().for_each(|column| column[225..229].fill(f64::NAN));
     let mut plans = plans(7);
     for items in [

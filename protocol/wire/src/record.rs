@@ -92,7 +92,8 @@ pub struct DeviceRecord {
     /// How many multiprocessors they have together: few, if they are slices of a GPU. 0 if it is not known.
     #[serde(default)]
     pub multiprocessors: u32,
-    /// Whether one of them has few units of `f64` beside those of `f32`, as cards for inference and graphics have.
+    /// Whether one of them has few units of `f64` beside those of `f32`, as cards for inference and graphics have: the slowest counts,
+    /// since segments are divided evenly.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_few_f64_units: bool,
     /// Their state in one line, such as `healthy`; empty while it is not known. It may change while the worker is registered.

@@ -451,7 +451,7 @@ fn binary(op: Binary) -> &'static str {
     }
 }
 
-/// The type that bears the halves of an operation that divides.
+/// The type with both halves of an operation that divides.
 fn split(op: Binary) -> Option<&'static str> {
     match op {
         Binary::Divide => Some("SplitQuotient<ByNonzero>"),
