@@ -438,8 +438,9 @@ inline void block_barrier(int threads) { emulator::wait_for(threads); }
 
 // Other digits than the device's: what is made of it does not depend on them.
 inline double reciprocal_near(double x) {
-    long long bits = __double_as_longlong(1.0 / x) & ~0xfffffffffLL;
-    return __longlong_as_double(bits);
+    // From the upper word to an upper word, as the device's. Exactly 1 for a divisor just below 1 would give quotients that are off.
+    const auto upper = [](double x) { return __double_as_longlong(x) & ~0xffffffffLL; };
+    return __longlong_as_double(upper(1.0 / __longlong_as_double(upper(x))) | 1);
 }
 
 // Off by a unit in the last place; what is below the normal numbers is 0, as on the device.
