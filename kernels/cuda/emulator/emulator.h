@@ -436,9 +436,10 @@ inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll((unsigned
 
 inline void block_barrier(int threads) { emulator::wait_for(threads); }
 
-// Other digits than the device's: what is made of it does not depend on them.
+// Other digits than the device's.
 inline double reciprocal_near(double x) {
-    // From the upper word to an upper word, as the device's. Exactly 1 for a divisor just below 1 would give quotients that are off.
+    // From the upper word to an upper word and a last digit of 1, as the device's: exactly 1 for the divisor just below 1 would give quotients
+    // that are off by a unit.
     const auto upper = [](double x) { return __double_as_longlong(x) & ~0xffffffffLL; };
     return __longlong_as_double(upper(1.0 / __longlong_as_double(upper(x))) | 1);
 }
