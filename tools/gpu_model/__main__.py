@@ -133,7 +133,7 @@ def main():
         error = compare.upper_error(cases)
         compare.print_table(found, DETAILED, device, SYMBOLS, BARS, error)
         compare.print_one_bar(found, error)
-        print("Longer than three times what the bars take to read, " + slow.table(found))
+        print("Longer than three times what the bars take to read, " + slow.text(found))
         for plan, launches in plans.items():
             if len(launches) > 1 and plan in times:
                 print(f"{plan}: {len(of_plan(launches))} kernels, {times[plan]:.3g} ms modelled (up to {times[plan] * error:.3g})")

@@ -1,13 +1,20 @@
 """Functions that take longer alone than their bars take to read: the table of docs/gpu.md."""
 
-BEGIN, END = "<!-- functions beyond their memory time: just gpu-model-bless -->", "<!-- end -->"
+import sys
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "observability"))
+import claims
+
+# The command that writes the table.
+COMMAND = "just gpu-model-bless"
 # A function that takes longer than so many times what its bars take to read is listed.
 TIMES_MEMORY_MAX = 3.0
 
 
 def slow(found):
-    """Those functions, the slowest first: name, ms of all of its kernels, times its memory time, cycles a bar of the slowest one's path."""
+    """Those functions, the slowest first, and how many there are in all. Of each: name, ms of all of its kernels, times its memory time,
+    cycles a bar of the slowest kernel's path."""
     plans = {}
     for name, figure in found.items():
         plan, _ = name.rsplit(".", 1)
@@ -21,18 +28,19 @@ def slow(found):
     return sorted(rows, key=lambda row: -row[2]), len(plans)
 
 
-def table(found):
+def text(found):
     rows, functions = slow(found)
-    lines = [f"{len(rows)} of {functions} functions:", "", "| function | last bar | times its memory time | cycles a bar |", "|---|---|---|---|"]
-    return "\n".join(lines + [f"| `{name}` | {ms:.3g} ms modelled | {times:.1f} modelled | {cycles:.0f} modelled |" for name, ms, times, cycles in rows])
+    cells = [(f"`{name}`", f"{ms:.3g} ms modelled", f"{times:.1f} modelled", f"{cycles:.0f} modelled") for name, ms, times, cycles in rows]
+    head = ("function", "last bar", "times its memory time", "cycles a bar")
+    return f"{len(rows)} of {functions} functions:\n\n" + claims.table(head, cells)
 
 
 def write(page, found):
-    before, rest = page.read_text().split(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{rest.split(END, 1)[1]}")
+    claims.show(page, COMMAND, text(found))
 
 
 def differs(page, known):
     """What is wrong with the page, as lines: its table is that of the kept figures."""
-    shown = page.read_text().split(BEGIN)[1].split(END, 1)[0].strip()
-    return [] if shown == table(known) else [f"{page.name} has another table of functions than the kept figures: just gpu-model-bless"]
+    if claims.shown(page, COMMAND).strip() == text(known).strip():
+        return []
+    return [f"{page.name} has another table of functions than the kept figures: {COMMAND}"]

@@ -118,6 +118,30 @@ fn windows_leave_out_the_bars_between_the_ends_of_a_groups_histories() {
     held(&plans, &bars);
 }
 
+/// Divisors next to powers of two: the inverse of the one just below is in the middle between two numbers.
+#[test]
+fn quotients_by_numbers_next_to_powers_of_two_have_the_bits_of_the_cpu() {
+    let mut bars = market(&[160, 97, 33], 10);
+    for (symbol, columns) in bars.iter_mut().enumerate() {
+        for (number, column) in columns.iter_mut().enumerate() {
+            for (bar, value) in column.iter_mut().enumerate() {
+                let place = bar + 3 * number + 7 * symbol;
+                let power = 2f64.powi((place % 11) as i32 - 5);
+                *value = [power.next_down(), power, -power, power.next_up()][(place / 11 + number) % 4];
+            }
+        }
+    }
+    let items = [
+        "close/open",
+        "high/low",
+        "cumsum(close/open)",
+        "cumsum(high/low)",
+        "ema(volume/open,3)",
+        "cumsum(open/close)",
+    ];
+    held(&[(items.join(", "), program(&items.map(str::to_owned)))], &bars);
+}
+
 #[test]
 fn windows_longer_than_every_history_have_no_value() {
     held(&plans(64), &market(&[40, 39, 33, 32, 17, 16, 15, 2, 1], 5));
