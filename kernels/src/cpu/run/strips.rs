@@ -197,13 +197,9 @@ impl<'p, T: Real> Workspace<'p, T> {
             }
             // Prefetch the next strip's bars while this one is computed, some before each step.
             let next = (rows - end).min(T::STRIP_BARS);
-            let mut fetched = 0;
+            let mut fetching = read.iter().flat_map(|rows| &rows[end..end + next]);
             for call in &mut calls {
-                let goal = (fetched + share).min(next * read.len());
-                while fetched < goal {
-                    prefetch(&read[fetched / next][end + fetched % next]);
-                    fetched += 1;
-                }
+                fetching.by_ref().take(share).for_each(prefetch);
                 call.advance((isa, source, &self.laid), strip..end);
             }
             if end > wanted_from {
