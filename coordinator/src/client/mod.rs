@@ -221,11 +221,16 @@ impl<'a> Following<'a> {
         };
         // A key makes it safe to send the submission again if the first one is not answered.
         let key = || if call.ephemeral { String::new() } else { format!("{}{}", fresh_boot(), fresh_boot()) };
+        // As text, the start of a bar would be an instant, at which that bar has not closed.
+        let (as_of_us, as_of) = match &call.as_of {
+            AsOf::Bar(start) => (Some(*start), String::new()),
+            other => (None, other.to_string()),
+        };
         let request = pb::ScanRequest {
             protocol_version: PROTOCOL_VERSION,
             document_json,
-            as_of_us: None,
-            as_of: call.as_of.to_string(),
+            as_of_us,
+            as_of,
             shards: Some(pb::ShardSpec { spec }),
             trace: trace::context_of(&tracing::Span::current()),
             priority: pb::Priority::from(call.priority).into(),

@@ -25,7 +25,7 @@ pub(super) fn check_version(asked: u32) -> Result<(), Status> {
     Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message))
 }
 
-/// The as-of of a request; clients of protocol 2 send the start of a bar.
+/// The as-of of a request; clients of protocol 2 send the start of a bar, and later ones where it is all that they know.
 pub(super) fn as_of(request: &pb::ScanRequest) -> Result<AsOf, Status> {
     if request.as_of.is_empty() {
         return Ok(request.as_of_us.into());
