@@ -57,6 +57,11 @@ pipeline *options:
     cargo build --locked --release -p trawl
     benches/pipeline.py --trawl "${CARGO_TARGET_DIR:-target}/release/trawl" --store-python "$(tools/get-venv soak/store)" {{ options }}
 
+# What the host does for scans whose bars a device has, on the driver for tests, whose kernels then do nothing (simulated). Keeps benches/results/device-host-DATE.json; with an earlier executable in turns: `just device-host --before FILE`
+device-host *options:
+    cargo build --locked --release --workspace --bins
+    benches/device_host.py --trawl "${CARGO_TARGET_DIR:-target}/release/trawl" --etcd "$(tools/get-etcd)" {{ options }}
+
 # What appending minutes costs, or how scans slow down with the number of days that were appended: `just append-bench days`
 append-bench *options:
     cargo build --locked --release -p trawl

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trawl_kernels::cuda::{
-    BarsSource, Cache, Compiler, Constants, Cuda, Executor, ExecutorOptions, Resources, Search, Sequence, gpus,
+    BarsSource, Cache, Compiler, Constants, Cuda, Executor, ExecutorOptions, Resources, Search, Sequence, SourceSymbol,
+    gpus,
 };
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
@@ -135,11 +136,11 @@ fn main() {
             let gpu = executor
                 .evaluate_from(&executable, &few, &from, None, &NoCancel, &mut Stages::default())
                 .unwrap_or_else(|e| panic!("{name}: {e}"));
-            let pairs = cpu.iter().flatten().flatten().zip(gpu.iter().flatten().flatten());
+            let pairs = cpu.iter().zip(gpu.iter());
             differ += pairs.filter(|(a, b)| a.to_bits() != b.to_bits()).count();
         }
         let names: Vec<String> = (0..symbols).map(|i| i.to_string()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let names: Vec<SourceSymbol<'_>> = names.iter().map(|name| name.as_str().into()).collect();
         let source = BarsSource { bars: Arc::from("times"), group: 0, symbols: &names };
         let many = inputs(&executable, &market, &begins);
         for every in [false, true].into_iter().filter(|every| !every || all) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::cuda::{BarsSource, Fault, Fleet, Lowering};
 use crate::stages::Stages;
-use crate::{BACKEND_CPU, Cancel, Cancelled, Executable, Precision, SymbolInput};
+use crate::{BACKEND_CPU, Cancel, Cancelled, Executable, Precision, SymbolInput, Values};
 
 /// The engine that runs programs. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -72,7 +72,7 @@ impl Engine {
         source: Option<&BarsSource<'_>>,
         cancel: &dyn Cancel,
         stages: &mut Stages,
-    ) -> Result<Vec<Vec<Vec<f64>>>, EngineError> {
+    ) -> Result<Values, EngineError> {
         if let Self::Device(fleet) | Self::Chunks(fleet) = self {
             let done = match self {
                 // Histories are cut in `f64` only.

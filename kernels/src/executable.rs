@@ -10,8 +10,8 @@ use trawl_plan::graph::Op;
 use trawl_plan::{Input, Program};
 
 use crate::cpu::{self, LANES, Lanes, ResidentLayout, Schedule, Source, Tile, Workspace};
-use crate::cuda::{Constants, LowerError, Lowering, Sequence};
-use crate::{Bars, Cancel, Cancelled, Precision, Real, SymbolInput, Tiles, TilesError, TypedTiles, chunks};
+use crate::cuda::{Constants, LowerError, Lowering, Sequence, Series};
+use crate::{Bars, Cancel, Cancelled, Precision, Real, SymbolInput, Tiles, TilesError, TypedTiles, Values, chunks};
 
 /// A program lowered for one precision. Cheap to clone; dereferences to the program.
 #[derive(Debug, Clone)]
@@ -149,7 +149,7 @@ impl Executable {
         Ok(values)
     }
 
-    /// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i: `[symbol][output][bar - from]`.
+    /// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i.
     ///
     /// # Errors
     /// [`Cancelled`].
@@ -158,12 +158,18 @@ impl Executable {
         symbols: &[SymbolInput<'_>],
         from: &[usize],
         cancel: &dyn Cancel,
-    ) -> Result<Vec<Vec<Vec<f64>>>, Cancelled> {
+    ) -> Result<Values, Cancelled> {
+        let outputs = self.outputs.len();
         let bars = |(symbol, from): (&SymbolInput<'_>, &usize)| symbol.visible.saturating_sub(*from);
-        let empty = |bars| vec![Vec::with_capacity(bars); self.outputs.len()];
-        let mut series: Vec<Vec<Vec<f64>>> = symbols.iter().zip(from).map(bars).map(empty).collect();
-        self.run_chunks(symbols, from, cancel, |symbol, output, bars| series[symbol][output].extend_from_slice(bars))?;
-        Ok(series)
+        let mut values = Values::new(outputs, |_| false, symbols.iter().zip(from).map(bars));
+        // Of each symbol and output, how many bars there are so far.
+        let mut filled = vec![0usize; symbols.len() * outputs];
+        self.run_chunks(symbols, from, cancel, |symbol, output, bars| {
+            let begin = &mut filled[symbol * outputs + output];
+            values.series_mut(symbol, output)[*begin..*begin + bars.len()].copy_from_slice(bars);
+            *begin += bars.len();
+        })?;
+        Ok(values)
     }
 
     /// As [`Self::evaluate_from`], with `take` in place of the result: it is called with the index of a symbol, the index of an
@@ -289,6 +295,16 @@ impl Executable {
     /// Layout of the program's series in resident tiles.
     pub(crate) fn resident_layout(&self) -> &ResidentLayout {
         self.0.resident.get_or_init(|| ResidentLayout::new::<f64>(&self.0.schedule.tasks, self.inputs.len()))
+    }
+
+    /// Inputs that are outputs as they are, which no kernel computes; `None` if no device can run the program.
+    pub fn passed_on(&self) -> Option<Vec<usize>> {
+        let sequence = self.sequence(Lowering::Serial).ok()?;
+        let column = |output: &Series| match *output {
+            Series::Column(column) => Some(column),
+            Series::Constant(_) | Series::Made { .. } => None,
+        };
+        Some(sequence.outputs.iter().filter_map(column).collect())
     }
 
     /// The program as the smallest possible number of kernels.

@@ -15,6 +15,7 @@ mod routed;
 mod routing;
 pub mod stages;
 mod streaming;
+mod values;
 
 use cpu::{LANES, Real, Tile};
 use trawl_plan::Program;
@@ -30,6 +31,7 @@ pub use trawl_terms::Precision;
 
 pub use resume::{Resumed, Resuming, State};
 pub use streaming::{Streaming, streamed};
+pub use values::Values;
 
 /// Name of the backend in the identity of an answer.
 pub const BACKEND_CPU: &str = "cpu";
@@ -48,6 +50,18 @@ pub struct SymbolInput<'a> {
     pub columns: Vec<&'a [f64]>,
     /// How many of the bars are visible (as-of index + 1); at most the slices' length, at least 1.
     pub visible: usize,
+}
+
+impl SymbolInput<'_> {
+    /// Whether it lacks any bars, where so many of the first ones were not read.
+    pub fn is_unread(&self, unread: usize) -> bool {
+        unread > 0 || self.columns.iter().any(|column| column.len() < self.visible)
+    }
+
+    /// How many bars its columns have, visible or not.
+    pub(crate) fn laid(&self) -> usize {
+        self.columns.iter().map(|column| column.len()).fold(self.visible, usize::max)
+    }
 }
 
 /// Cooperative cancellation, polled between strips of bars.
@@ -174,7 +188,7 @@ pub fn evaluate_from(
     symbols: &[SymbolInput<'_>],
     from: &[usize],
     cancel: &dyn Cancel,
-) -> Result<Vec<Vec<Vec<f64>>>, Cancelled> {
+) -> Result<Values, Cancelled> {
     Executable::new(program, Precision::F64).evaluate_from(symbols, from, cancel)
 }
 
@@ -187,6 +201,6 @@ pub fn evaluate_all(
     symbol: &SymbolInput<'_>,
     cancel: &dyn Cancel,
 ) -> Result<Vec<Vec<f64>>, Cancelled> {
-    let mut series = evaluate_from(program, std::slice::from_ref(symbol), &[0], cancel)?;
-    Ok(series.pop().unwrap_or_default())
+    let values = evaluate_from(program, std::slice::from_ref(symbol), &[0], cancel)?;
+    Ok(values.nested().pop().unwrap_or_default())
 }

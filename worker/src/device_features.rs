@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use trawl_kernels::cuda::{Fault, FeatureTable, KeptOutputs, TableRow};
 use trawl_kernels::stages::Stages;
-use trawl_kernels::{Cancel, EngineError, Executable};
+use trawl_kernels::{Cancel, EngineError, Executable, Values};
 use trawl_market::TimeMicros;
 
 use crate::piece::PieceInputs;
@@ -34,14 +34,14 @@ impl<'a> Keeping<'a> {
         Self { table, select, kept: None }
     }
 
-    /// The values of the piece, of which those that stay are empty.
+    /// The values of the piece, of which those that stay are left out.
     pub fn evaluate(
         &mut self,
         executable: &Executable,
         read: &PieceInputs<'_>,
         cancel: &dyn Cancel,
         stages: &mut Stages,
-    ) -> Result<Vec<Vec<Vec<f64>>>, EngineError> {
+    ) -> Result<Values, EngineError> {
         let (symbols, select) = (read.symbols(), self.select.clone());
         let (values, kept) = self.table.evaluate(executable, &symbols, &read.from, select, cancel, stages)?;
         self.kept = Some((read.axes().to_vec(), kept));

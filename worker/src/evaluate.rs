@@ -5,7 +5,6 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Instant;
 
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
@@ -189,7 +188,7 @@ impl<'a> StageRun<'a> {
             } else if let Some(kept) = self.kept.filter(|kept| kept.keeps(self.number, p)) {
                 self.whole_resuming(p, &wanted, &needed[p], &computed, kept, cancel, &mut mine)?;
             } else {
-                self.whole(p, &wanted, &needed[p], &computed, (cancel, stages), &mut mine)?;
+                self.whole(p, &self.given(frame, &needed[p]), &needed[p], &computed, (cancel, stages), &mut mine)?;
             }
             computed.push(mine);
             if stages.spans().len() == recorded {
@@ -240,6 +239,14 @@ impl<'a> StageRun<'a> {
     /// The axes that a piece is computed on.
     pub fn wanted(&self, frame: &Frame, needed: &[usize]) -> Vec<usize> {
         self.axes_of(frame).filter(|&a| needed[a] < self.axes[a].rows(&frame.bars)).collect()
+    }
+
+    /// The axes whose bars are passed to the engine for a piece: those on which it is computed or, where a device keeps bars, all beside them,
+    /// so that which symbols share memory there does not depend on what is wanted of them.
+    pub fn given(&self, frame: &Frame, needed: &[usize]) -> Vec<usize> {
+        let wanted = self.wanted(frame, needed);
+        let is_kept = self.source.is_some() && self.plan.history.is_none() && frame.bars == BarSize::Base;
+        if is_kept && !wanted.is_empty() { self.axes_of(frame).collect() } else { wanted }
     }
 
     /// The rows of one input along a frame from `given` on, valid from row `begin` on.
@@ -357,10 +364,15 @@ impl<'a> StageRun<'a> {
         self.plan.columns.iter().position(|c| c == name).unwrap_or_default()
     }
 
+    /// All base bars of an axis, visible or not; as far as the host has them.
+    pub fn whole_column(&self, axis: &'a Axis<'a>, name: &str) -> &'a [f64] {
+        &axis.bars.columns[self.column_at(name)]
+    }
+
     fn column(&self, frame: &Frame, axis: &'a Axis<'a>, name: &str) -> &'a [f64] {
         let at = self.column_at(name);
         match &frame.bars {
-            BarSize::Base => &axis.bars.columns[at][..axis.visible],
+            BarSize::Base => axis.bars.columns[at].get(..axis.visible).unwrap_or_default(),
             BarSize::Higher { timeframe, .. } => axis.higher.get(timeframe).map_or(&[][..], |h| &h.columns[at]),
         }
     }
@@ -383,9 +395,9 @@ impl<'a> StageRun<'a> {
             let states: Vec<Vec<Vec<f64>>> = batch.iter().map(|row| forming.state(*row)).collect();
             let (inputs, last) = inputs_of_states(&states);
             let values = self.engine.evaluate_from(&self.executables[p], &inputs, &last, None, cancel, stages)?;
-            push_last(&mut outputs, values);
+            push_last(&mut outputs, &values);
         }
-        Ok(Computed { from, outputs: Arc::new(outputs) })
+        Ok(Computed::alone(from, outputs))
     }
 
     /// [`Needed`] without any row.

@@ -3,17 +3,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use trawl_kernels::cuda::BarsSource;
-use trawl_kernels::{Engine, SymbolInput};
-use trawl_market::Timeframe;
+use trawl_kernels::cuda::{BarsSource, SourceSymbol};
+use trawl_kernels::{Engine, SymbolInput, Values};
+use trawl_market::{TimeMicros, Timeframe};
 use trawl_plan::frame::{BarSize, Frame};
 use trawl_plan::{Input, Program};
 
 use crate::axis::{Axis, Higher};
 use crate::stage_run::{Computed, StageRun, Trim};
-
-/// Values of some symbols: `[symbol][output][bar]`.
-pub(crate) type Values = Vec<Vec<Vec<f64>>>;
 
 /// The input series of a piece, and the rows wanted of it.
 pub(crate) struct PieceInputs<'r> {
@@ -24,16 +21,26 @@ pub(crate) struct PieceInputs<'r> {
     trims: Vec<Trim>,
     /// Per axis: number of rows of its frame.
     rows: Vec<usize>,
+    /// Columns of bars that are kept on a device are whole; all others have the rows that are passed to the kernels.
     columns: Vec<Vec<Cow<'r, [f64]>>>,
-    names: Vec<&'r str>,
+    symbols: Vec<SourceSymbol<'r>>,
     /// Key of the bars on a device, if they may be cached.
     bars: Option<Arc<str>>,
     /// Per axis: index of the first wanted row within the passed rows.
     pub from: Vec<usize>,
 }
 
+/// Under what the bars of a frame are kept on a device, by what they depend on besides and the time until which there are any.
+pub(crate) fn kept_under(bars: &str, frame: &Frame, horizon: TimeMicros) -> Arc<str> {
+    match frame.bars {
+        BarSize::Base => format!("{bars} {frame:?}").into(),
+        // The last one is incomplete, and as of an earlier bar there are fewer of them.
+        BarSize::Higher { .. } => format!("{bars} {frame:?} {horizon}").into(),
+    }
+}
+
 impl<'a> StageRun<'a> {
-    /// The inputs of piece `p` on the axes `wanted`.
+    /// The inputs of piece `p` on the axes `wanted`; of one of which no row is needed, none is wanted of the engine.
     pub fn inputs_of<'r>(
         &'r self,
         p: usize,
@@ -42,7 +49,11 @@ impl<'a> StageRun<'a> {
         computed: &[Vec<Computed>],
     ) -> PieceInputs<'r> {
         let (frame, executable) = (self.frame(&self.stage.pieces[p]), &self.executables[p]);
+        let needed: Vec<usize> =
+            needed.iter().zip(self.axes).map(|(needed, axis)| *needed.min(&axis.rows(&frame.bars))).collect();
         let trims: Vec<Trim> = wanted.iter().map(|&a| self.shortened(p, &self.axes[a], needed[a])).collect();
+        let bars = self.source_of(frame, &trims);
+        let is_whole = bars.is_some() && frame.bars == BarSize::Base;
         // Of many symbols as many bars are wanted.
         let (mut wanted_from, mut begins) = (usize::MAX, Vec::new());
         let columns = |(&a, &trim): (&usize, &Trim)| {
@@ -52,6 +63,9 @@ impl<'a> StageRun<'a> {
             }
             let inputs = executable.inputs.iter().zip(&begins);
             let input = |(input, &begin): (&Input, &usize)| {
+                if let (true, Input::Column(name)) = (is_whole, input) {
+                    return Cow::Borrowed(self.whole_column(&self.axes[a], name));
+                }
                 let begin = trim.there.max(trim.given + begin);
                 trim.masked(self.input(frame, a, input, (trim.given, begin), computed))
             };
@@ -61,8 +75,8 @@ impl<'a> StageRun<'a> {
             columns: wanted.iter().zip(&trims).map(columns).collect(),
             rows: wanted.iter().map(|&a| self.axes[a].rows(&frame.bars)).collect(),
             from: wanted.iter().zip(&trims).map(|(&a, trim)| needed[a] - trim.given).collect(),
-            names: wanted.iter().map(|&a| &*self.axes[a].bars.symbol).collect(),
-            bars: self.source_of(frame, &trims),
+            symbols: wanted.iter().map(|&a| self.source_symbol(a)).collect(),
+            bars,
             needed: wanted.iter().map(|&a| needed[a]).collect(),
             trims,
             axes: wanted,
@@ -87,9 +101,16 @@ impl<'a> StageRun<'a> {
     /// The key of bars on a device; `None` if rows of a limited history are left out, since those rows change from bar
     /// to bar.
     fn source_of(&self, frame: &Frame, trims: &[Trim]) -> Option<Arc<str>> {
-        let is_named = !self.bars.is_empty();
-        let whole = is_named && !matches!(self.engine, Engine::Cpu) && trims.iter().all(|trim| trim.there == 0);
-        whole.then(|| format!("{} {frame:?}", self.bars).into())
+        let source = self.source.as_ref().filter(|_| trims.iter().all(|trim| trim.there == 0))?;
+        Some(kept_under(source.bars, frame, source.horizon))
+    }
+
+    /// What an axis's bars are kept under on a device.
+    fn source_symbol(&self, a: usize) -> SourceSymbol<'_> {
+        let bars = self.axes[a].bars;
+        let events = self.source.as_ref().and_then(|source| source.events.get(a));
+        let version = events.map_or(0, |events| *events as u64);
+        SourceSymbol { name: &bars.symbol, version, unread: bars.unread }
     }
 }
 
@@ -113,7 +134,7 @@ impl PieceInputs<'_> {
             .iter()
             .zip(self.trims.iter().zip(&self.rows))
             .map(|(columns, (trim, rows))| SymbolInput {
-                columns: columns.iter().map(|column| &column[..*rows - trim.given]).collect(),
+                columns: columns.iter().map(|column| &**column).collect(),
                 visible: rows - trim.given,
             })
             .collect()
@@ -126,13 +147,20 @@ impl PieceInputs<'_> {
 
     /// The source under which the bars may be cached on a device. The symbols distinguish segments.
     pub fn source(&self) -> Option<BarsSource<'_>> {
-        Some(BarsSource { bars: Arc::clone(self.bars.as_ref()?), group: 0, symbols: &self.names })
+        Some(BarsSource { bars: Arc::clone(self.bars.as_ref()?), group: 0, symbols: &self.symbols })
+    }
+
+    /// Whether the host lacks bars of its symbols.
+    pub fn is_unread(&self) -> bool {
+        self.bars.is_some()
+            && self.symbols().iter().zip(&self.symbols).any(|(input, symbol)| input.is_unread(symbol.unread))
     }
 
     /// Stores the values, one [`Computed`] per axis.
     pub fn keep(&self, values: Values, mine: &mut [Computed]) {
-        for ((&a, &from), outputs) in self.axes.iter().zip(&self.needed).zip(values) {
-            mine[a] = Computed { from, outputs: Arc::new(outputs) };
+        let values = Arc::new(values);
+        for (place, (&a, &from)) in self.axes.iter().zip(&self.needed).enumerate() {
+            mine[a] = Computed::new(from, &values, place);
         }
     }
 }
@@ -199,9 +227,15 @@ pub(crate) fn inputs_of_states(states: &[Vec<Vec<f64>>]) -> (Vec<SymbolInput<'_>
 }
 
 /// Adds the last bar's value of each state to its output's series.
-pub(crate) fn push_last(outputs: &mut [Vec<f64>], values: Values) {
-    for values in values {
-        let values = values.iter().map(|series| series.last().copied().unwrap_or(f64::NAN));
-        outputs.iter_mut().zip(values).for_each(|(series, value)| series.push(value));
+pub(crate) fn push_last(outputs: &mut [Vec<f64>], values: &Values) {
+    for state in 0..values.symbols() {
+        push_last_of(outputs, values, state);
+    }
+}
+
+/// Adds the last bar's value of one of several states.
+pub(crate) fn push_last_of(outputs: &mut [Vec<f64>], values: &Values, state: usize) {
+    for (output, series) in outputs.iter_mut().enumerate() {
+        series.push(values.series(state, output).last().copied().unwrap_or(f64::NAN));
     }
 }

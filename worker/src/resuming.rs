@@ -1,7 +1,6 @@
 //! Runs a piece resumed from checkpoints, for each symbol whose past is unchanged.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use trawl_kernels::{Cancel, Cancelled, Resuming, State, SymbolInput};
 
@@ -50,7 +49,7 @@ impl StageRun<'_> {
             let outcome =
                 if ready.outcome == Outcome::Resumed && !result.resumed { Outcome::New } else { ready.outcome };
             kept.keep(self.number, p, &self.axes[a].bars.symbol, outcome, kept_now);
-            mine[a] = Computed { from: needed[a], outputs: Arc::new(result.series) };
+            mine[a] = Computed::alone(needed[a], result.series);
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ use crate::expected::ExpectedScans;
 use crate::gathering::gathered;
 use crate::measure;
 use crate::prefetch::{self, Order};
+use crate::prepared::BAR_VALUE_BYTES;
 use crate::replies::Replies;
 use crate::shard::{self, Scans, Shard, invalid};
 use crate::timeline::{Asked, CacheLevel, SegmentRecord, Timeline};
@@ -99,13 +100,20 @@ impl Cancel for Busy<'_> {
 
 /// A segment's bars, and the range of wanted symbols.
 pub(crate) struct AtHand {
-    group: Vec<LoadedBars>,
-    wanted: Range<usize>,
+    pub group: Vec<LoadedBars>,
+    pub wanted: Range<usize>,
 }
 
 impl AtHand {
     pub fn bars(&self) -> &[LoadedBars] {
         self.group.get(self.wanted.clone()).unwrap_or_default()
+    }
+
+    /// Whether some bars were left out, which a device has.
+    pub fn is_unread(&self) -> bool {
+        let lacks =
+            |bars: &LoadedBars| bars.unread > 0 || bars.columns.iter().any(|column| column.len() < bars.times.len());
+        self.bars().iter().any(lacks)
     }
 }
 
@@ -232,7 +240,10 @@ impl WorkerService {
         let resident = shard.is_resident(segment, &reads);
         let load = || {
             let (waits, began) = (!resident && !shard.is_here(segment, &reads), Instant::now());
-            let loaded = shard.scan.source.load_segment_newest(segment, reads.newest);
+            let loaded = match shard.scan.source.device() {
+                Some(fleet) => shard.load_beside(fleet, segment),
+                None => shard.scan.source.load_segment_newest(segment, reads.newest),
+            };
             if waits {
                 CACHE_WAIT_TIME.add_time(began.elapsed());
             }
@@ -252,7 +263,7 @@ impl WorkerService {
         timings.symbols = bars.len() as u64;
         timings.bars = bars.iter().map(|s| s.times.len() as u64).sum();
         (record.symbols, record.bars) = (timings.symbols, timings.bars);
-        record.bytes = shard.bytes_of(bars.iter().map(|s| (s.times.len() - s.unread) as u64).sum());
+        record.bytes = bars.iter().map(bytes_read).sum();
         Ok(AtHand { group, wanted })
     }
 
@@ -327,6 +338,12 @@ pub(crate) fn reply_of(
         Err(failure) => pb::segment_reply::Outcome::Failure(failure.into()),
     };
     pb::SegmentReply { segment, outcome: Some(outcome), timings, shard: None, more: Vec::new(), cache: None }
+}
+
+/// Bytes of the times and values that were read of a symbol.
+fn bytes_read(bars: &LoadedBars) -> u64 {
+    let columns = bars.columns.iter().filter(|column| !column.is_empty()).count() as u64;
+    (bars.times.len() - bars.unread) as u64 * (columns + 1) * BAR_VALUE_BYTES
 }
 
 pub(crate) fn micros(duration: Duration) -> u64 {

@@ -12,9 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use rayon::Scope;
+use rayon::prelude::*;
 use trawl_kernels::Cancel;
-use trawl_kernels::cuda::{Ahead, Fleet};
+use trawl_kernels::cuda::{Ahead, Fault, Fleet};
 use trawl_kernels::stages::{EngineStage, Stages};
+use trawl_market::LoadedBars;
 use trawl_wire::{Failure, pb};
 
 use crate::execute::{BatchEvent, ExecuteError, Loaded};
@@ -106,6 +108,15 @@ impl WorkerService {
 }
 
 impl Shard {
+    /// A segment's bars, as far as the devices do not have them.
+    ///
+    /// # Errors
+    /// [`ExecuteError`].
+    pub fn load_beside(&self, fleet: &Fleet, segment: u32) -> Result<Vec<LoadedBars>, ExecuteError> {
+        let (source, references) = (&self.scan.source, &self.scan.references);
+        source.load_segment_beside(fleet, (segment, self.part.as_ref()), self.step, &self.input, references)
+    }
+
     /// Splits the segments into runs whose bars take at most `bytes_max` bytes according to the manifest; at least one
     /// segment each.
     fn calls(&self, bytes_max: u64) -> Vec<Range<usize>> {
@@ -219,7 +230,15 @@ impl<'a> Run<'a> {
     }
 
     /// Runs one call: computes loaded segments, and reports those that failed to load.
-    fn call(&self, fleet: &Fleet, mut coming: Vec<Coming>) {
+    fn call(&self, fleet: &Fleet, coming: Vec<Coming>) {
+        let missing = self.compute(fleet, coming);
+        if !missing.is_empty() && !self.cancel.cancelled() {
+            self.again(fleet, missing);
+        }
+    }
+
+    /// As [`Self::call`]; segments of whose bars some are neither on a device nor on the host are returned, and not reported.
+    fn compute(&self, fleet: &Fleet, mut coming: Vec<Coming>) -> Vec<Coming> {
         coming.sort_by_key(|coming| coming.at);
         let mut at_hand: Vec<(AtHand, Mutex<Coming>)> = Vec::with_capacity(coming.len());
         for mut coming in coming {
@@ -231,8 +250,9 @@ impl<'a> Run<'a> {
                 }
             }
         }
+        let missing: Mutex<Vec<usize>> = Mutex::default();
         if self.cancel.cancelled() {
-            return;
+            return Vec::new();
         }
         let loaded: Vec<Loaded<'_>> = at_hand
             .iter()
@@ -242,6 +262,12 @@ impl<'a> Run<'a> {
         let (source, references) = (&scan.source, &scan.references);
         let report = |event: BatchEvent| match event {
             BatchEvent::Stages(stages) => self.record(&stages),
+            // Not here: this may be the thread that runs the device.
+            BatchEvent::Segment { at, result: Err(ExecuteError::Device(Fault::NotHeld)), .. }
+                if at_hand[at].0.is_unread() =>
+            {
+                missing.lock().unwrap_or_else(PoisonError::into_inner).push(at);
+            }
             BatchEvent::Segment { at, result, stages, took } => {
                 let mut coming = held(&at_hand[at].1).take();
                 coming.record.stages.extend(&stages);
@@ -270,7 +296,31 @@ impl<'a> Run<'a> {
                     self.answer(coming, Err(ExecuteError::Panicked.into()), None);
                 }
             }
+            return Vec::new();
         }
+        let missing = missing.into_inner().unwrap_or_else(PoisonError::into_inner);
+        missing.into_iter().map(|at| held(&at_hand[at].1).take()).collect()
+    }
+
+    /// Loads segments whole whose bars were to be on a device, and computes them once more: they were evicted meanwhile, or the device was
+    /// lost.
+    fn again(&self, fleet: &Fleet, missing: Vec<Coming>) {
+        let load = |mut coming: Coming| {
+            let source = &self.shard.scan.source;
+            let began = Instant::now();
+            let load = || source.load_segment(self.shard.segments[coming.at]);
+            let loaded = catch_unwind(AssertUnwindSafe(|| coming.record.stages.time(EngineStage::Load, 0, 0, load)));
+            coming.panicked = loaded.is_err();
+            coming.timings.load_us += micros(began.elapsed());
+            let loaded = loaded.unwrap_or(Err(ExecuteError::Panicked)).map_err(Failure::from);
+            coming.loaded = loaded.map(|group| {
+                let wanted = self.shard.part.clone().unwrap_or(0..group.len());
+                AtHand { group, wanted }
+            });
+            coming
+        };
+        let whole = self.service.pool.install(|| missing.into_par_iter().map(load).collect());
+        self.compute(fleet, whole);
     }
 
     /// Records the stages of a batch of several segments in the shard's timeline.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trawl_kernels::{Engine, Executable, Forgetting};
-use trawl_market::{AttributeTable, Calendar, SymbolTable};
+use trawl_kernels::{Engine, Executable, Forgetting, Values};
+use trawl_market::{AttributeTable, Calendar, SymbolTable, TimeMicros};
 use trawl_plan::{Plan, Stage};
 use trawl_wire::CrossTable;
 
@@ -17,8 +17,8 @@ pub(crate) struct StageRun<'a> {
     /// The lowered pieces of the stage.
     pub executables: &'a [Executable],
     pub engine: &'a Engine,
-    /// What bars depend on besides their frame and symbol.
-    pub bars: &'a str,
+    /// Under what bars are kept on a device; `None` if they are not.
+    pub source: Option<StageBars<'a>>,
     pub stage: &'a Stage,
     /// Index of the stage in the plan.
     pub number: usize,
@@ -40,6 +40,16 @@ pub(crate) struct StageRun<'a> {
     pub dated: bool,
     /// Tables of cross-sections, by index into the plan's.
     pub tables: BTreeMap<u16, &'a CrossTable>,
+}
+
+/// What bars are kept under on a device, besides their frame and symbol.
+pub(crate) struct StageBars<'a> {
+    /// Dataset, snapshot and way of adjusting.
+    pub bars: &'a str,
+    /// Bars of higher timeframes are those of the base bars until then.
+    pub horizon: TimeMicros,
+    /// By axis, how many events adjust its bars; empty where nothing does.
+    pub events: Vec<usize>,
 }
 
 /// The rows of one axis that are passed to the kernels.
@@ -64,14 +74,30 @@ impl Trim {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Computed {
     pub from: usize,
-    /// `[output][row - from]`. For a reference, shared by all segments that were computed together.
-    pub outputs: Arc<Vec<Vec<f64>>>,
+    /// Shared by the axes that were computed together; for a reference, by all segments.
+    values: Arc<Values>,
+    /// The place of the axis among them.
+    place: usize,
 }
 
 impl Computed {
+    pub fn new(from: usize, values: &Arc<Values>, place: usize) -> Self {
+        Self { from, values: Arc::clone(values), place }
+    }
+
+    /// Of an axis that was computed alone: `[output][row - from]`.
+    pub fn alone(from: usize, outputs: Vec<Vec<f64>>) -> Self {
+        Self::new(from, &Arc::new(outputs.into()), 0)
+    }
+
+    /// An output from row `from` on: empty if it stayed on a device, `None` if nothing was computed.
+    pub fn series(&self, output: usize) -> Option<&[f64]> {
+        self.values.get(self.place, output)
+    }
+
     /// An output at a row; NaN where it was not computed.
     pub fn at(&self, output: usize, row: usize) -> f64 {
-        let series = self.outputs.get(output);
+        let series = self.series(output);
         series.zip(row.checked_sub(self.from)).and_then(|(s, i)| s.get(i)).copied().unwrap_or(f64::NAN)
     }
 }

@@ -41,7 +41,7 @@ impl Report {
                 let (begun, mut stages) = (Instant::now(), Stages::default());
                 let values = fleet.evaluate_in_chunks(&program, &symbols, &from, None, &NoCancel, &mut stages)?;
                 let took = begun.elapsed();
-                let bits: Vec<u64> = values.iter().flatten().flatten().map(|value| value.to_bits()).collect();
+                let bits: Vec<u64> = values.iter().map(f64::to_bits).collect();
                 if *want.get_or_insert_with(|| bits.clone()) != bits {
                     bail!("the bits differ with launch graphs: report this");
                 }

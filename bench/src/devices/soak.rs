@@ -78,7 +78,7 @@ impl Long<'_> {
     fn run(&self, fleet: &Fleet, want: &mut Vec<u64>) -> Result<u64> {
         let (from, mut stages) = (vec![0; self.symbols.len()], Stages::default());
         let values = fleet.evaluate_in_chunks(&self.program, &self.symbols, &from, None, &NoCancel, &mut stages)?;
-        let bits: Vec<u64> = values.iter().flatten().flatten().map(|value| value.to_bits()).collect();
+        let bits: Vec<u64> = values.iter().map(f64::to_bits).collect();
         if want.is_empty() {
             want.clone_from(&bits);
         }

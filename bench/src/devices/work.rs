@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use trawl_kernels::cuda::{Ahead, BarsSource, CELL_BYTES, Fault, Fleet, RequestEvent, RequestPart};
+use trawl_kernels::cuda::{Ahead, BarsSource, CELL_BYTES, Fault, Fleet, RequestEvent, RequestPart, SourceSymbol};
 use trawl_kernels::stages::{EngineStage, Stages};
-use trawl_kernels::{Cancel, Executable, NoCancel, Precision, SymbolInput};
+use trawl_kernels::{Cancel, Executable, NoCancel, Precision, SymbolInput, Values};
 
 use crate::gpu::figures::{compiled, inputs, market, screen_items};
 
@@ -24,7 +24,7 @@ pub(super) struct Market {
 pub(super) struct Work<'a> {
     pub program: Executable,
     pub symbols: Vec<SymbolInput<'a>>,
-    names: Vec<&'a str>,
+    names: Vec<SourceSymbol<'a>>,
 }
 
 /// Evaluates parts, and reports them.
@@ -63,7 +63,7 @@ impl<'a> Work<'a> {
     pub fn new(market: &'a Market) -> Result<Self> {
         let program = Executable::new(compiled(&screen_items())?.program(), Precision::F64);
         let symbols = inputs(&program, &market.symbols)?;
-        Ok(Self { program, symbols, names: market.names.iter().map(String::as_str).collect() })
+        Ok(Self { program, symbols, names: market.names.iter().map(|name| name.as_str().into()).collect() })
     }
 
     /// Bytes of the bars that it reads.
@@ -134,7 +134,7 @@ impl<'a> Work<'a> {
     }
 
     fn run_parts(&self, parts: &[RequestPart<'_>], evaluate: Evaluate<'_>) -> Result<Run, Fault> {
-        let mut values: Vec<Result<Vec<Vec<Vec<f64>>>, Fault>> = parts.iter().map(|_| Ok(Vec::new())).collect();
+        let mut values: Vec<Result<Values, Fault>> = parts.iter().map(|_| Ok(Values::default())).collect();
         let (begun, mut stages) = (Instant::now(), Stages::default());
         evaluate(parts, &mut |event| match event {
             RequestEvent::Stages(batch) => stages.extend(batch),
@@ -143,7 +143,7 @@ impl<'a> Work<'a> {
         let took = begun.elapsed();
         let mut bits = Vec::new();
         for part in values {
-            bits.extend(part?.iter().flatten().flatten().map(|value| value.to_bits()));
+            bits.extend(part?.iter().map(f64::to_bits));
         }
         let of = |stage: EngineStage| busy(&stages, stage);
         let busy = [EngineStage::HostToDevice, EngineStage::Kernel, EngineStage::DeviceToHost].map(of);

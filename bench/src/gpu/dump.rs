@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 use trawl_kernels::cuda::Executor;
 use trawl_kernels::stages::Stages;
-use trawl_kernels::{Executable, NoCancel, Precision};
+use trawl_kernels::{Executable, NoCancel, Precision, Values};
 
 use super::figures::{ATC, compiled, inputs, market, screen_items};
 use super::{Outcome, Size};
@@ -55,11 +55,15 @@ pub(super) fn write(executor: &Executor, size: &Size, folder: &Path) -> Result<O
     let market = market(size.symbols, size.bars);
     let shape = |series: usize| [series, size.symbols as usize, size.bars as usize];
     let (file, names) = ("inputs.f64".to_owned(), COLUMNS.map(str::to_owned).to_vec());
-    written(&folder.join(&file), (0..COLUMNS.len()).flat_map(|c| market.iter().map(move |symbol| &symbol[c])))?;
+    written(
+        &folder.join(&file),
+        (0..COLUMNS.len()).flat_map(|c| market.iter().map(move |symbol| symbol[c].as_slice())),
+    )?;
     let inputs = DumpFile { file, shape: shape(COLUMNS.len()), names };
     let outputs = |file: &str, items: &[&str]| {
         let values = computed(executor, items, &market)?;
-        let series = (0..items.len()).flat_map(|output| values.iter().map(move |symbol| &symbol[output]));
+        let of_output = |output| (0..values.symbols()).map(move |symbol| (symbol, output));
+        let series = (0..items.len()).flat_map(of_output).map(|(symbol, output)| values.series(symbol, output));
         written(&folder.join(file), series)?;
         let names = items.iter().map(|item| (*item).to_owned()).collect();
         anyhow::Ok(DumpFile { file: file.to_owned(), shape: shape(items.len()), names })
@@ -75,8 +79,8 @@ pub(super) fn write(executor: &Executor, size: &Size, folder: &Path) -> Result<O
     Ok(outcome)
 }
 
-/// Every bar of every output: `[symbol][output][bar]`.
-fn computed(executor: &Executor, items: &[&str], market: &[[Vec<f64>; 5]]) -> Result<Vec<Vec<Vec<f64>>>> {
+/// Every bar of every output.
+fn computed(executor: &Executor, items: &[&str], market: &[[Vec<f64>; 5]]) -> Result<Values> {
     let plan = compiled(items)?;
     let program = Executable::new(plan.program(), Precision::F64);
     let symbols = inputs(&program, market)?;
@@ -84,7 +88,7 @@ fn computed(executor: &Executor, items: &[&str], market: &[[Vec<f64>; 5]]) -> Re
     Ok(executor.evaluate_from(&program, &symbols, &from, None, &NoCancel, &mut Stages::default())?)
 }
 
-fn written<'a>(path: &Path, series: impl Iterator<Item = &'a Vec<f64>>) -> Result<()> {
+fn written<'a>(path: &Path, series: impl Iterator<Item = &'a [f64]>) -> Result<()> {
     let write = || {
         let mut file = BufWriter::with_capacity(BUFFER_BYTES, File::create(path)?);
         for value in series.flatten() {

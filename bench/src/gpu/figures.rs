@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use rayon::prelude::*;
-use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Device, Executor, Lowering, Urgency};
+use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Device, Executor, Lowering, SourceSymbol, Urgency};
 use trawl_kernels::stages::{EngineStage, Stages};
-use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
+use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput, Values};
 use trawl_plan::{Input, Plan, Program, Schema, compile_expressions};
 
 use super::{Ending, Outcome, Size};
@@ -78,7 +78,7 @@ impl<'a> Measured<'a> {
     /// Time of the kernels of one run. The first run uploads the bars.
     fn once(&self) -> Result<Duration> {
         let (executor, program, symbols, from) = (self.executor, self.program, self.symbols, &self.from);
-        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let names: Vec<SourceSymbol<'_>> = self.names.iter().map(|name| name.as_str().into()).collect();
         let source = BarsSource { bars: Arc::from("bench"), group: 0, symbols: &names };
         let (source, mut stages) = (Some(&source), Stages::default());
         match self.lowering {
@@ -275,9 +275,11 @@ pub(super) fn long(executor: &Executor, size: &Size) -> Result<Outcome> {
 
 /// The largest difference, relative to the largest value of the same output; NaN where one value is defined and the
 /// other is not.
-pub(super) fn largest_error(a: &[Vec<Vec<f64>>], b: &[Vec<Vec<f64>>]) -> f64 {
+pub(super) fn largest_error(a: &Values, b: &Values) -> f64 {
     let mut largest = 0.0f64;
-    for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
+    let all = (0..a.symbols()).flat_map(|symbol| (0..a.outputs()).map(move |output| (symbol, output)));
+    for (symbol, output) in all {
+        let (a, b) = (a.series(symbol, output), b.series(symbol, output));
         let scale = a.iter().filter(|x| x.is_finite()).fold(0.0f64, |scale, x| scale.max(x.abs()));
         for (a, b) in a.iter().zip(b).filter(|(a, b)| a.to_bits() != b.to_bits()) {
             if a.is_nan() || b.is_nan() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use trawl_kernels::cuda::{BarsSource, Cache, Device, Executor, ExecutorOptions, Key, Sequence};
+use trawl_kernels::cuda::{BarsSource, Cache, Device, Executor, ExecutorOptions, Key, Sequence, SourceSymbol};
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Executable, NoCancel, Precision};
 use trawl_plan::Program;
@@ -77,7 +77,7 @@ impl<'a> World<'a> {
     /// The time of an answer of last bars, and the device's share of it.
     fn scan(&self, items: &[String; 2]) -> Result<(Duration, Duration)> {
         let names: Vec<String> = (0..self.market.len()).map(|i| i.to_string()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let names: Vec<SourceSymbol<'_>> = names.iter().map(|name| name.as_str().into()).collect();
         let source = BarsSource { bars: Arc::from("bench"), group: 0, symbols: &names };
         let (begun, mut stages) = (Instant::now(), Stages::default());
         let executable = program(items)?;

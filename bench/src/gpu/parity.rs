@@ -76,8 +76,9 @@ fn compare(way: Way<'_>, items: &[String], market: &[[Vec<f64>; 5]], begins: &[f
         let from: Vec<usize> = symbols.iter().map(|s| if last { s.visible - 1 } else { 0 }).collect();
         let cpu = program.evaluate_from(&symbols, &from, &NoCancel)?;
         let device = executor.evaluate_from(program, &symbols, &from, None, &NoCancel, &mut Stages::default())?;
-        for (symbol, (cpu, device)) in cpu.iter().zip(&device).enumerate() {
-            for (item, (cpu, device)) in items.iter().zip(cpu.iter().zip(device)) {
+        for symbol in 0..symbols.len() {
+            for (output, item) in items.iter().enumerate() {
+                let (cpu, device) = (cpu.series(symbol, output), device.series(symbol, output));
                 compared.values += cpu.len() as u64;
                 let other = |(a, b): (&f64, &f64)| a.to_bits() != b.to_bits();
                 if let Some(bar) = cpu.iter().zip(device).position(other) {

@@ -10,11 +10,13 @@ use trawl_coordinator::{NoProgress, ShardSpec, client, prepare};
 use trawl_kernels::cuda::{Cache, Executor, ExecutorOptions, Fleet, GatherOptions, Nccl, Search};
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{Engine, NoCancel};
+use trawl_market::TimeMicros;
 use trawl_plan::{History, ScanDocument};
 use trawl_security::ClientSecurity;
 use trawl_test_driver::{Driver, TestDevice};
 use trawl_wire::{AnswerRow, StepInputV1};
 use trawl_worker::server::ServerError;
+use trawl_worker::{ScanStep, StepKind};
 
 use crate::world::{BOUND, World};
 
@@ -70,7 +72,12 @@ impl World {
 
     /// A document's rows, computed by one CPU thread.
     fn rows_by_cpu(&self, document: &ScanDocument) -> Vec<AnswerRow> {
-        let scan = prepare(&self.store, document, None).unwrap();
+        self.rows_by_cpu_as_of(document, None)
+    }
+
+    /// The same as of a time, if there is one.
+    fn rows_by_cpu_as_of(&self, document: &ScanDocument, as_of: Option<TimeMicros>) -> Vec<AnswerRow> {
+        let scan = prepare(&self.store, document, as_of).unwrap();
         let source = scan.source();
         let references = source.load_references().unwrap();
         let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
@@ -197,6 +204,62 @@ async fn a_worker_with_two_devices_goes_on_when_one_is_lost() {
     let [lost, whole] = each.each_ref().map(|device| device.counts().launches);
     assert!(lost == 2 && whole > 3, "{lost} {whole}");
     assert!(!ended.is_finished(), "the worker goes on with the other one");
+}
+
+/// Bars that devices hold are not read again, but for what is passed on as it is; a segment whose device is lost meanwhile is read whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn bars_that_devices_hold_are_not_read_again_by_their_worker() {
+    let mut world = World::new().await;
+    let each = ["fault=kernel:3:700", "when=random seed=4"].map(TestDevice::new);
+    let executors =
+        each.iter().map(|device| Executor::new(Arc::new(device.open()), Cache::in_memory(), waits()).unwrap());
+    let fleet = Arc::new(Fleet::new(executors.collect()).unwrap());
+    world.worker_on("a", Duration::ZERO, Engine::Device(Arc::clone(&fleet))).await;
+    world.wait_for(&["a"]).await;
+    let document = |condition: &str| ScanDocument {
+        condition: condition.to_owned(),
+        select: vec!["close".into()],
+        rank: None,
+        ..World::document()
+    };
+    let conditions = ["volume > sma(volume, 5)", "sma(volume, 9) > sma(volume, 3)", "volume > ema(volume, 7)"];
+    // What a worker would load of each segment: how many values of volume and of close.
+    let loaded = |condition: &str| -> Vec<(usize, usize)> {
+        let scan = prepare(&world.store, &document(condition), None).unwrap();
+        let mut source = scan.source().clone();
+        source.engine = Engine::Device(Arc::clone(&fleet));
+        let step = ScanStep { stage: 0, kind: StepKind::Values };
+        let at = |name: &str| source.plan().columns.iter().position(|column| column == name).unwrap();
+        let (volume, close) = (at("volume"), at("close"));
+        let of_segment = |(segment, _): (u32, u64)| {
+            let (input, references) = (StepInputV1::default(), source.load_references().unwrap());
+            let bars = source.load_segment_beside(&fleet, (segment, None), step, &input, &references).unwrap();
+            let count = |column: usize| bars.iter().map(|symbol| symbol.columns[column].len()).sum();
+            (count(volume), count(close))
+        };
+        source.dataset.group_bars().map(of_segment).collect()
+    };
+    assert!(loaded(conditions[0]).iter().all(|(volume, close)| volume > &0 && volume == close));
+    for (number, condition) in conditions.iter().enumerate() {
+        let document = document(condition);
+        assert_eq!(world.rows_of(&document, ShardSpec::Count(1)).await, world.rows_by_cpu(&document), "{condition}");
+        let loaded = loaded(condition);
+        let held = loaded.iter().filter(|(volume, close)| *volume == 0 && *close > 0).count();
+        let whole = loaded.iter().filter(|(volume, close)| volume == close).count();
+        assert!(held + whole == loaded.len() && held > loaded.len() / 2, "{condition}: {loaded:?}");
+        // The third launch of one device is of bars that the host did not read, and its segments went to the other one.
+        assert_eq!(fleet.losses().len(), usize::from(number == 2), "{condition}");
+    }
+    // As of an earlier bar they are the same bars.
+    let times = world.prepared().dataset.times().unwrap();
+    let before = each[1].counts().copied_in_bytes;
+    let (past, time) = (document(conditions[0]), Some(times[times.len() - 9]));
+    let call = ScanCall { document: past.clone(), as_of: time.into(), ..ScanCall::default() };
+    let scanned = client::scan(&world.url, &call, &NoProgress).await.unwrap();
+    assert_eq!(scanned.answer.identity.backend, "cuda");
+    assert_eq!(scanned.answer.rows, world.rows_by_cpu_as_of(&past, time));
+    assert_ne!(scanned.answer.rows, world.rows_by_cpu(&past));
+    assert!(each[1].counts().copied_in_bytes - before < 30_000, "{before} {:?}", each[1].counts());
 }
 
 #[tokio::test(flavor = "multi_thread")]

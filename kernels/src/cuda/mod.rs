@@ -44,7 +44,7 @@ pub use execute::gatherer::{GATHER_BYTES_MIN, GatherOptions, Gathers};
 pub use execute::paying::Prefetches;
 pub use execute::policy::{FEW_SYMBOLS_MAX, LONG_BARS_MIN, Lowering};
 pub use execute::prefetch::Ahead;
-pub use execute::request::{BarsSource, RequestEvent, RequestPart};
+pub use execute::request::{BarsSource, RequestEvent, RequestPart, SourceSymbol};
 pub use execute::sequence::{KernelCall, Sequence, Series};
 pub use execute::states::{DeviceStates, NewBar, STATES_PINNED_BYTES_MAX};
 pub use execute::table::{FeatureTable, KeptOutputs, TableRow};

@@ -128,9 +128,9 @@ impl Forgetting {
         // Some at a time, in memory that stays in cache.
         for (symbols, largest) in symbols.chunks(LANES).zip(largest.chunks(LANES)) {
             let averaged = self.averaged.evaluate_from(symbols, &vec![0; symbols.len()], cancel)?;
-            let symbols = symbols.iter().zip(&averaged).zip(largest);
-            for ((symbol, averaged), largest) in symbols {
-                found.push(self.forgets_one(symbol.visible, averaged, largest, cancel)?);
+            for (at, (symbol, largest)) in symbols.iter().zip(largest).enumerate() {
+                let averaged: Vec<&[f64]> = (0..averaged.outputs()).map(|output| averaged.series(at, output)).collect();
+                found.push(self.forgets_one(symbol.visible, &averaged, largest, cancel)?);
             }
         }
         Ok(found)
@@ -139,7 +139,7 @@ impl Forgetting {
     fn forgets_one(
         &self,
         visible: usize,
-        averaged: &[Vec<f64>],
+        averaged: &[&[f64]],
         largest: &[f64],
         cancel: &dyn Cancel,
     ) -> Result<bool, Cancelled> {
@@ -157,7 +157,7 @@ impl Forgetting {
                         return Err(Cancelled);
                     }
                     let most = node.inputs.first().map_or(f64::NAN, |id| largest[id.index()]);
-                    match fading.forgotten(&averaged[*output], inputs, most) {
+                    match fading.forgotten(averaged[*output], inputs, most) {
                         Some(bar) => bar,
                         None => return Ok(false),
                     }

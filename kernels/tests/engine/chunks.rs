@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use trawl_kernels::cuda::{
     BarsSource, CHUNK_BARS, Cache, Cut, Executor, ExecutorOptions, FEW_SYMBOLS_MAX, Fault, HEADERS, LONG_BARS_MIN,
-    Lane, Limits, Lowering, Market, Sequence, Wanted,
+    Lane, Limits, Lowering, Market, Sequence, SourceSymbol, Wanted,
 };
 use trawl_kernels::stages::Stages;
-use trawl_kernels::{Engine, NoCancel, Precision, SymbolInput, evaluate_all};
+use trawl_kernels::{Engine, NoCancel, Precision, SymbolInput, Values, evaluate_all};
 use trawl_plan::Program;
 use trawl_plan::catalogue::{Function, functions, sample};
 use trawl_plan::graph::{Binary, Op};
@@ -437,15 +437,9 @@ fn waits() -> ExecutorOptions {
 }
 
 impl World {
-    fn values(
-        &self,
-        program: &Program,
-        symbols: &[SymbolInput<'_>],
-        from: &[usize],
-        stays: bool,
-    ) -> Vec<Vec<Vec<f64>>> {
+    fn values(&self, program: &Program, symbols: &[SymbolInput<'_>], from: &[usize], stays: bool) -> Values {
         let names: Vec<String> = (0..symbols.len()).map(|i| i.to_string()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let names: Vec<SourceSymbol<'_>> = names.iter().map(|name| name.as_str().into()).collect();
         let source = BarsSource { bars: Arc::from("bars"), group: 0, symbols: &names };
         let source = stays.then_some(&source);
         let done = self.executor.evaluate_in_chunks(
@@ -461,9 +455,9 @@ impl World {
     }
 }
 
-fn bits(values: &[Vec<Vec<f64>>]) -> Vec<Vec<Vec<u64>>> {
+fn bits(values: &Values) -> Vec<Vec<Vec<u64>>> {
     let series = |series: &Vec<f64>| series.iter().map(|x| x.to_bits()).collect();
-    values.iter().map(|outputs| outputs.iter().map(series).collect()).collect()
+    values.nested().iter().map(|outputs| outputs.iter().map(series).collect()).collect()
 }
 
 #[test]
@@ -473,7 +467,7 @@ fn an_executor_gives_the_same_bits_whatever_is_wanted_and_however_batches_are_cu
     let symbols = inputs(&program, &bars, &[]);
     let whole = world("when=random", waits());
     let all = whole.values(&program, &symbols, &vec![0; symbols.len()], false);
-    for (symbol, outputs) in symbols.iter().zip(&all) {
+    for (symbol, outputs) in symbols.iter().zip(&all.nested()) {
         let cpu = evaluate_all(&program, symbol, &NoCancel).expect("it runs");
         for (output, (want, got)) in cpu.iter().zip(outputs).enumerate() {
             assert_eq!(want.len(), got.len());
@@ -509,7 +503,7 @@ fn a_symbol_that_finds_no_memory_is_reported_with_bytes() {
     // Memory for one symbol, not for three.
     let world = world("memory=6000000", ExecutorOptions { batch_bytes_max: Some(u64::MAX), ..waits() });
     let got = world.values(&program, &symbols, &from, true);
-    for (symbol, outputs) in symbols.iter().zip(&got) {
+    for (symbol, outputs) in symbols.iter().zip(&got.nested()) {
         let want = evaluate_all(&program, symbol, &NoCancel).expect("it runs").concat();
         let got = outputs.concat();
         assert!(want.len() == got.len() && want.iter().zip(&got).all(|(want, got)| error(*want, *got) <= TOLERANCE));

@@ -144,7 +144,7 @@ fn every_output_equals_the_definition_over_random_markets_and_parameters() {
             })
             .collect();
         let got = evaluate_from(plan.program(), &inputs, &[0; SERIES], &NoCancel).expect("not cancelled");
-        for ([price, src], got) in market.iter().zip(&got) {
+        for ([price, src], got) in market.iter().zip(&got.nested()) {
             let want = classify(price, src, &p).expect("long enough");
             series += 1;
             values += 13 * price.len();
@@ -247,7 +247,7 @@ fn what_settings_are_compared_by_follows_from_the_trend() {
         let close = random.walk(600, 1);
         let columns = vec![close.as_slice(); plan.program().inputs.len()];
         let input = SymbolInput { columns, visible: close.len() };
-        let got = evaluate_from(plan.program(), &[input], &[0], &NoCancel).expect("not cancelled").remove(0);
+        let got = evaluate_from(plan.program(), &[input], &[0], &NoCancel).expect("not cancelled").nested().remove(0);
         let (mut equity, mut won, mut counted) = (f64::NAN, 0.0, 0.0);
         for t in 0..close.len() {
             let before = if t == 0 { 0.0 } else { got[0][t - 1] };

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use trawl_kernels::cuda::{BarsSource, Cache, Constants, Device as _, Executor, ExecutorOptions, Fault, Sequence};
+use trawl_kernels::cuda::{
+    BarsSource, Cache, Constants, Device as _, Executor, ExecutorOptions, Fault, Sequence, SourceSymbol,
+};
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
 use trawl_kernels::{
-    Cancel, Cancelled, Engine, EngineError, Executable, NoCancel, Precision, SymbolInput, evaluate_from,
+    Cancel, Cancelled, Engine, EngineError, Executable, NoCancel, Precision, SymbolInput, Values, evaluate_from,
 };
 use trawl_plan::Program;
 
@@ -72,17 +74,12 @@ pub fn last_of(symbols: &[SymbolInput<'_>]) -> Vec<usize> {
     symbols.iter().map(|symbol| symbol.visible.saturating_sub(1)).collect()
 }
 
-pub fn bits(values: &[Vec<Vec<f64>>]) -> Vec<u64> {
-    values.iter().flatten().flatten().map(|x| x.to_bits()).collect()
+pub fn bits(values: &Values) -> Vec<u64> {
+    values.iter().map(f64::to_bits).collect()
 }
 
 impl World {
-    fn values(
-        &self,
-        program: &Program,
-        symbols: &[SymbolInput<'_>],
-        from: &[usize],
-    ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
+    fn values(&self, program: &Program, symbols: &[SymbolInput<'_>], from: &[usize]) -> Result<Values, Fault> {
         self.executor.evaluate_from(&lowered(program), symbols, from, None, &NoCancel, &mut Stages::default())
     }
 
@@ -101,7 +98,7 @@ impl World {
             let stages = &mut Stages::default();
             let got = self.executor.evaluate_from(&executable, &symbols, &from, None, &NoCancel, stages);
             let got = got.expect("a healthy device");
-            assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), want.iter().map(Vec::len).collect::<Vec<_>>());
+            assert_eq!((got.symbols(), got.outputs()), (want.symbols(), want.outputs()));
             assert!(bits(&got) == bits(&want), "from {:?}", &from[..3]);
         }
     }
@@ -161,10 +158,10 @@ fn the_kernels_of_primitives_answer_where_no_fused_one_is_ready() {
 fn symbols_without_bars_and_calls_without_symbols_have_no_values() {
     let world = world("", waits());
     let program = plan();
-    assert_eq!(world.values(&program, &[], &[]), Ok(Vec::new()));
+    assert_eq!(world.values(&program, &[], &[]).expect("a healthy device").symbols(), 0);
     let nothing = SymbolInput { columns: vec![&[][..]; program.inputs.len()], visible: 0 };
     let values = world.values(&program, std::slice::from_ref(&nothing), &[0]).expect("nothing to do");
-    assert!(values[0].iter().all(Vec::is_empty) && values[0].len() == PLAN.len());
+    assert!(values.iter().next().is_none() && (values.symbols(), values.outputs()) == (1, PLAN.len()));
     let constant = crate::fused::program(&["1 + 1".to_owned(), "close".to_owned()]);
     world.agrees(&constant, &bars());
     assert_eq!(world.device.counts().launches, 0, "what the host knows is not computed");
@@ -209,9 +206,9 @@ fn bars_of_a_known_source_stay_on_the_device_until_others_need_the_room() {
     let from = last_of(&symbols);
     let want = bits(&evaluate_from(&program, &symbols, &from, &NoCancel).expect("not cancelled"));
     let names: Vec<String> = (0..symbols.len()).map(|i| format!("S{i}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let names: Vec<SourceSymbol<'_>> = names.iter().map(|name| name.as_str().into()).collect();
     let world = world("memory=12582912", waits());
-    let run = |bars: &str, group: u32, symbols: &[SymbolInput<'_>], names: &[&str]| {
+    let run = |bars: &str, group: u32, symbols: &[SymbolInput<'_>], names: &[SourceSymbol<'_>]| {
         let before = world.device.counts().copied_in_bytes;
         let source = BarsSource { bars: Arc::from(bars), group, symbols: names };
         let stages = &mut Stages::default();
@@ -228,7 +225,7 @@ fn bars_of_a_known_source_stay_on_the_device_until_others_need_the_room() {
         assert!(run(bars, group, &symbols, &names).1 >= first);
     }
     let other: Vec<String> = (0..symbols.len()).map(|i| format!("T{i}")).collect();
-    let other: Vec<&str> = other.iter().map(String::as_str).collect();
+    let other: Vec<SourceSymbol<'_>> = other.iter().map(|name| name.as_str().into()).collect();
     assert!(run("a@1", 0, &symbols, &other).1 >= first);
     // Memory for some of them: the oldest are evicted, and memory stays within its bound.
     for group in 2..12 {
@@ -238,6 +235,98 @@ fn bars_of_a_known_source_stay_on_the_device_until_others_need_the_room() {
     assert!(world.executor.resident_bytes() > 1 << 20 && counts.most_bytes <= 12 << 20, "{counts:?}");
     assert!(run("a@1", 11, &symbols, &names).1 < 50_000, "the youngest is there");
     assert!(run("a@1", 2, &symbols, &names).1 >= first, "the eldest is not");
+}
+
+/// Symbols of which the host has only the last bars: what it gives of the first is wrong.
+fn ends_of(bars: &[Vec<Vec<f64>>], unread: usize) -> Vec<Vec<Vec<f64>>> {
+    let end = |series: &Vec<f64>| {
+        let lacking = unread.min(series.len().saturating_sub(1));
+        std::iter::repeat_n(-7.0, lacking).chain(series[lacking..].iter().copied()).collect()
+    };
+    bars.iter().map(|columns| columns.iter().map(end).collect()).collect()
+}
+
+#[test]
+fn columns_serve_scans_as_of_any_bar() {
+    let (program, bars) = (plan(), bars());
+    let world = world("", waits());
+    let names: Vec<String> = (0..bars.len()).map(|i| format!("S{i}")).collect();
+    let names: Vec<SourceSymbol<'_>> = names.iter().map(|name| name.as_str().into()).collect();
+    // Some of the symbols' bars are visible, of some none; the columns are whole.
+    let as_of = |back: usize, all: bool| {
+        let mut symbols = inputs(&program, &bars, &[]);
+        symbols.iter_mut().for_each(|symbol| symbol.visible = symbol.visible.saturating_sub(back));
+        let from = if all { vec![0; symbols.len()] } else { last_of(&symbols) };
+        let want = bits(&evaluate_from(&program, &symbols, &from, &NoCancel).expect("not cancelled"));
+        let before = world.device.counts().copied_in_bytes;
+        let source = BarsSource { bars: Arc::from("a@1"), group: 0, symbols: &names };
+        let stages = &mut Stages::default();
+        let got = world.executor.evaluate_from(&lowered(&program), &symbols, &from, Some(&source), &NoCancel, stages);
+        assert!(bits(&got.expect("a healthy device")) == want, "{back} bars back");
+        world.device.counts().copied_in_bytes - before
+    };
+    // The first is as of an earlier bar, at which every group has a symbol with bars: it brings the later ones too.
+    let first = as_of(10, false);
+    assert!(first > 500_000, "{first} bytes");
+    // Nothing but arguments and tables of places: fewer bytes than a column of the smallest group takes.
+    for (back, all) in [(0, false), (1, false), (17, true), (7, false), (0, true)] {
+        let again = as_of(back, all);
+        assert!(again < 9_000, "{again} bytes went in again for {back} bars back");
+    }
+    // Of a bar at which a group has few of its bars, those that are visible come by themselves; where nothing is visible, nothing comes.
+    assert!((9_000..first).contains(&as_of(150, false)));
+    assert!(as_of(150, false) < 9_000 && as_of(500, true) == 0);
+    // A symbol that one more event adjusts has other bars.
+    let adjusted: Vec<SourceSymbol<'_>> =
+        names.iter().enumerate().map(|(at, name)| SourceSymbol { version: u64::from(at == 3), ..*name }).collect();
+    let symbols = inputs(&program, &bars, &[]);
+    let before = world.device.counts().copied_in_bytes;
+    let source = BarsSource { bars: Arc::from("a@1"), group: 0, symbols: &adjusted };
+    let (from, stages) = (last_of(&symbols), &mut Stages::default());
+    let got = world.executor.evaluate_from(&lowered(&program), &symbols, &from, Some(&source), &NoCancel, stages);
+    got.expect("a healthy device");
+    let copied = world.device.counts().copied_in_bytes - before;
+    assert!(copied > 10_000 && copied < first / 2, "{copied} bytes: its group's");
+}
+
+#[test]
+fn bars_that_only_the_device_has_are_read_there_or_reported_as_missing() {
+    let (program, bars) = (plan(), bars());
+    let world = world("memory=12582912", waits());
+    let names: Vec<String> = (0..bars.len()).map(|i| format!("S{i}")).collect();
+    let read: Vec<SourceSymbol<'_>> = names.iter().map(|name| name.as_str().into()).collect();
+    let lacking = |most: usize| -> Vec<SourceSymbol<'_>> {
+        let unread = |bars: &Vec<Vec<f64>>| most.min(bars[0].len().saturating_sub(1));
+        read.iter().zip(&bars).map(|(symbol, bars)| SourceSymbol { unread: unread(bars), ..*symbol }).collect()
+    };
+    let unread = lacking(20);
+    let ends = ends_of(&bars, 20);
+    let (symbols, of_ends) = (inputs(&program, &bars, &[]), inputs(&program, &ends, &[]));
+    let from = last_of(&symbols);
+    let want = bits(&evaluate_from(&program, &symbols, &from, &NoCancel).expect("not cancelled"));
+    let run = |source: &str, given: &[SymbolInput<'_>], from: &[usize], symbols: &[SourceSymbol<'_>]| {
+        let source = BarsSource { bars: Arc::from(source), group: 0, symbols };
+        let stages = &mut Stages::default();
+        world.executor.evaluate_from(&lowered(&program), given, from, Some(&source), &NoCancel, stages)
+    };
+    let missing = |got: Result<Values, Fault>| assert_eq!(got.expect_err("the host lacks bars"), Fault::NotHeld);
+    missing(run("a@1", &of_ends, &from, &unread));
+    assert!(bits(&run("a@1", &symbols, &from, &read).expect("a healthy device")) == want);
+    let before = world.device.counts().copied_in_bytes;
+    // The column that is passed on as it is comes from the host, which has its last bar.
+    assert!(bits(&run("a@1", &of_ends, &from, &unread).expect("they are on the device")) == want);
+    let copied = world.device.counts().copied_in_bytes - before;
+    assert!(copied < 60_000, "{copied} bytes");
+    // Bars that are wanted of that column, and not read.
+    missing(run("a@1", &of_ends, &vec![0; from.len()], &unread));
+    // Other bars of these symbols are not there.
+    missing(run("a@2", &of_ends, &from, &unread));
+    // They are evicted: the request learns of it, and one that brings all bars goes on.
+    for other in 3..15 {
+        assert!(bits(&run(&format!("a@{other}"), &symbols, &from, &read).expect("a healthy device")) == want);
+    }
+    missing(run("a@1", &of_ends, &from, &unread));
+    assert!(bits(&run("a@1", &symbols, &from, &read).expect("a healthy device")) == want);
 }
 
 #[test]
@@ -509,7 +598,7 @@ fn threads_that_ask_for_the_same_bars_at_once_find_them_when_they_have_arrived()
     let from = last_of(&symbols);
     let want = bits(&evaluate_from(&program, &symbols, &from, &NoCancel).expect("not cancelled"));
     let names: Vec<String> = (0..symbols.len()).map(|i| format!("S{i}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let names: Vec<SourceSymbol<'_>> = names.iter().map(|name| name.as_str().into()).collect();
     // Kernels take long enough that calls meet.
     let world = world("when=late kernel_us=100000", waits());
     world.agrees(&program, &bars);

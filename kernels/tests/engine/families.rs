@@ -323,9 +323,9 @@ fn the_averages_themselves_have_the_bits_of_the_cpu() {
             let got = sequence.run(&device, &market, Wanted::All, Limits::default()).expect("it runs");
             for (number, symbol) in symbols.iter().enumerate() {
                 let want = averages.evaluate_from(std::slice::from_ref(symbol), &[0], &NoCancel);
-                let want = &want.expect("not cancelled")[0];
+                let want = want.expect("not cancelled");
                 for (bar, family) in (0..symbol.visible).flat_map(|bar| (0..FAMILIES.len()).map(move |f| (bar, f))) {
-                    let want = want[family * 9 + bar % 9][bar];
+                    let want = want.series(0, family * 9 + bar % 9)[bar];
                     let got = got[family][market.place(Wanted::All, 0, number, bar)];
                     let of = (FAMILIES[family], lens[bar % 9]);
                     let label = format!("{of:?} in {precision:?}, symbol {number} bar {bar}");

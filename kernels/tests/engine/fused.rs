@@ -154,7 +154,7 @@ fn same(a: f64, b: f64) -> bool {
 fn on_cpu(program: &Program, symbols: &[SymbolInput<'_>], precision: Precision) -> Vec<Vec<Vec<f64>>> {
     let executable = Executable::new(program, precision);
     let of = |symbol| executable.evaluate_from(std::slice::from_ref(symbol), &[0], &NoCancel).expect("not cancelled");
-    symbols.iter().flat_map(of).collect()
+    symbols.iter().flat_map(|symbol| of(symbol).nested()).collect()
 }
 
 /// Compares a device's values with the CPU's; only the first difference per output and symbol is recorded.

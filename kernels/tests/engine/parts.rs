@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use trawl_kernels::cuda::{
     BarsSource, ExecutorOptions, Fault, KernelCall, Limits, Market, Pointers, RequestEvent, RequestPart, Sequence,
-    Wanted,
+    SourceSymbol, Wanted,
 };
 use trawl_kernels::stages::{EngineStage, Stages};
-use trawl_kernels::{Cancel, Executable, NoCancel, SymbolInput};
+use trawl_kernels::{Cancel, Executable, NoCancel, SymbolInput, Values};
 use trawl_plan::graph::{Binary, Graph, Kind, Op};
 use trawl_plan::{Input, Program};
 
@@ -41,9 +41,6 @@ pub fn shard() -> Shard {
     let names = (0..PARTS).map(|part| (0..symbols(part)).map(|i| format!("S{part}.{i}")).collect()).collect();
     Shard { bars, names }
 }
-
-/// `[symbol][output][bar]`.
-pub type Values = Vec<Vec<Vec<f64>>>;
 
 /// Evaluates parts, and reports them.
 pub type Evaluate<'e> = &'e mut dyn FnMut(&[RequestPart<'_>], &mut dyn FnMut(RequestEvent<'_>));
@@ -90,8 +87,8 @@ impl Shard {
         launches: &dyn Fn() -> u64,
         evaluate: Evaluate<'_>,
     ) -> Came {
-        let names: Vec<Vec<&str>> =
-            parts.clone().map(|part| self.names[part].iter().map(String::as_str).collect()).collect();
+        let of_part = |part: usize| self.names[part].iter().map(|name| name.as_str().into()).collect();
+        let names: Vec<Vec<SourceSymbol<'_>>> = parts.clone().map(of_part).collect();
         let given: Vec<RequestPart<'_>> = parts
             .clone()
             .zip(&names)
@@ -146,7 +143,7 @@ fn batches_span_parts_and_each_part_has_the_values_that_it_has_alone() {
     let apart = world("", waits());
     for part in 0..PARTS {
         let alone = shard.run(&apart, &program, part..part + 1, &NoCancel);
-        let [alone, shared] = [&alone, &came].map(|came| came.parts[&part].as_ref().map(|v| bits(v)));
+        let [alone, shared] = [&alone, &came].map(|came| came.parts[&part].as_ref().map(bits));
         assert!(alone == shared, "part {part}");
     }
     let each = apart.device.counts();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trawl_kernels::cuda::BarsSource;
+use trawl_kernels::cuda::{BarsSource, SourceSymbol};
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{Bars, Executable, NoCancel, Precision, SymbolInput, Tiles};
 use trawl_plan::{Input, Schema, compile_expressions};
@@ -74,7 +74,7 @@ fn what_is_computed_beside_does_not_change_a_bit_of_f32() {
     assert_ne!(together, wide, "it is another precision");
     for (input, got) in inputs.iter().zip(&together) {
         let whole = narrow.evaluate_from(std::slice::from_ref(input), &[0], &NoCancel);
-        for ((item, series), got) in items.iter().zip(&whole.expect("not cancelled")[0]).zip(got) {
+        for ((item, series), got) in items.iter().zip(&whole.expect("not cancelled").nested()[0]).zip(got) {
             let last = series.last().expect("a bar");
             assert!(last.to_bits() == got.to_bits(), "{item}: {last} of the whole history, {got} among others");
             assert!(got.is_nan() || f64::from(*got as f32) == *got, "{item}: {got} is no f32");
@@ -124,7 +124,7 @@ fn bars_of_both_precisions_stay_on_the_device_beside_each_other() {
     let (program, bars) = (plan(), market(&[240, 17, 33, 100, 1, 239].repeat(9), 5));
     let symbols = inputs(&program, &bars, &[]);
     let names: Vec<String> = (0..symbols.len()).map(|i| format!("S{i}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let names: Vec<SourceSymbol<'_>> = names.iter().map(|name| name.as_str().into()).collect();
     let from = last_of(&symbols);
     for order in [[Precision::F64, Precision::F32], [Precision::F32, Precision::F64]] {
         let world = world("", waits());

@@ -5,7 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use trawl_kernels::cuda::{Ahead, BarsSource, ExecutorOptions, Fault, MemoryMode, Prefetches, RequestPart};
+use trawl_kernels::cuda::{
+    Ahead, BarsSource, ExecutorOptions, Fault, MemoryMode, Prefetches, RequestPart, SourceSymbol,
+};
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Cancel, NoCancel, SymbolInput, evaluate_from};
 use trawl_plan::Program;
@@ -36,7 +38,7 @@ impl Cancel for StopsAfter {
 struct Bars<'a> {
     program: &'a Program,
     symbols: Vec<SymbolInput<'a>>,
-    names: Vec<&'a str>,
+    names: Vec<SourceSymbol<'a>>,
 }
 
 impl Bars<'_> {
@@ -74,7 +76,7 @@ fn a_request_copies_nothing_that_was_brought_ahead() {
     let bars = Bars {
         program: &program,
         symbols: inputs(&program, &market, &[]),
-        names: names.iter().map(String::as_str).collect(),
+        names: names.iter().map(|name| name.as_str().into()).collect(),
     };
     let column_bytes = 240 * 7 * 32 * 8;
     for when in ["when=late", "when=early", "when=random seed=1", "when=random seed=2 order=reverse"] {
@@ -100,7 +102,7 @@ fn columns_that_no_kernel_reads_are_not_brought() {
     let program = program(&["sma(close,5)".to_owned(), "high".to_owned()]);
     let (market, names) = (market(&[240; 64], 5), names(64));
     let symbols = inputs(&program, &market, &[]);
-    let bars = Bars { program: &program, symbols, names: names.iter().map(String::as_str).collect() };
+    let bars = Bars { program: &program, symbols, names: names.iter().map(|name| name.as_str().into()).collect() };
     let world = world("", small());
     assert_eq!(bars.prefetch(&world, "a", &NoCancel), Ok(240 * 64 * 8), "the close");
     assert!(bars.request(&world, "a") < 240 * 64 * 8 / 10);
@@ -113,7 +115,7 @@ fn it_takes_free_memory_alone_and_stops_when_cancelled() {
     let bars = Bars {
         program: &program,
         symbols: inputs(&program, &market, &[]),
-        names: names.iter().map(String::as_str).collect(),
+        names: names.iter().map(|name| name.as_str().into()).collect(),
     };
     // Cached columns may take half of it: those of one source and a part of another.
     let probe = world("", small());
@@ -149,7 +151,7 @@ fn bars_of_expected_scans_take_the_place_of_superseded_ones_alone_and_are_counte
     let bars = Bars {
         program: &program,
         symbols: inputs(&program, &market, &[]),
-        names: names.iter().map(String::as_str).collect(),
+        names: names.iter().map(|name| name.as_str().into()).collect(),
     };
     let columns = bars.prefetch(&world("", small()), "a", &NoCancel).expect("a healthy device");
     // Cached columns may take half of it: those of two sources and a part of another.
@@ -256,7 +258,7 @@ fn its_faults_are_those_of_the_device_and_lack_of_memory_is_none() {
     let bars = Bars {
         program: &program,
         symbols: inputs(&program, &market, &[]),
-        names: names.iter().map(String::as_str).collect(),
+        names: names.iter().map(|name| name.as_str().into()).collect(),
     };
     let short = world("fault=cuMemAllocAsync:3:2", small());
     let some = bars.prefetch(&short, "a", &NoCancel).expect("no error");

@@ -167,7 +167,7 @@ fn differs_in_parts(
         .zip(&last)
         .map(|(bars, visible)| {
             let one = input(program, bars, *visible);
-            executable.evaluate_from(&[one], &[0], &NoCancel).expect("not cancelled").remove(0)
+            executable.evaluate_from(&[one], &[0], &NoCancel).expect("not cancelled").nested().remove(0)
         })
         .collect();
     let mut states: Vec<Option<State>> = vec![None; symbols];

@@ -11,7 +11,7 @@ use trawl_kernels::{EngineError, Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::Program;
 use trawl_test_driver::TestDevice;
 
-use crate::device::{bits, plan, waits};
+use crate::device::{plan, waits};
 use crate::fused::{inputs, market};
 
 /// Bars of the longest symbol.
@@ -97,8 +97,9 @@ fn kept(table: &FeatureTable, executable: &Executable, bars: &[Vec<Vec<f64>>]) -
     let outputs = READ..executable.outputs.len();
     let (read, kept) = table.evaluate(executable, &symbols, &from, outputs, &NoCancel, &mut Stages::default())?;
     let whole = executable.evaluate_from(&symbols, &from, &NoCancel).expect("not cancelled");
-    for (read, whole) in read.iter().zip(&whole) {
-        assert_eq!(bits(&[read[..READ].to_vec()]), bits(&[whole[..READ].to_vec()]));
+    for (read, whole) in read.nested().iter().zip(&whole.nested()) {
+        let bits = |outputs: &[Vec<f64>]| outputs.concat().iter().map(|x| x.to_bits()).collect::<Vec<u64>>();
+        assert_eq!(bits(&read[..READ]), bits(&whole[..READ]));
         assert!(read[READ..].iter().all(Vec::is_empty), "what stays has no values here");
     }
     Ok(kept)
@@ -122,7 +123,7 @@ fn agrees(settings: &str, options: ExecutorOptions, precision: Precision) -> u64
     let out = device.counts().copied_out_bytes;
     drop((kept, table));
     let values = executable.evaluate_from(&symbols, &vec![0; symbols.len()], &NoCancel).expect("not cancelled");
-    let (want, want_mask) = by_host(&values, &rows, &scales, &samples);
+    let (want, want_mask) = by_host(&values.nested(), &rows, &scales, &samples);
     assert_eq!(device.read(mask.address(), want_mask.len()).expect("memory"), want_mask, "{settings}");
     let want: Vec<u32> = want.iter().map(|value| value.to_bits()).collect();
     assert!(shorts(&device, &x, want.len()) == want, "{settings} {precision:?}");

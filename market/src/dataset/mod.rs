@@ -25,7 +25,7 @@ use crate::group_reader::KnownSums;
 use crate::manifest::{Manifest, TableFile};
 use crate::reference::{
     Adjustment, AdjustmentMode, AttributeTable, Attributes, FactorRow, FactorTable, Listing, SymbolTable, adjust,
-    decode_attributes, decode_factors, decode_listing,
+    decode_attributes, decode_factors, decode_listing, known_events,
 };
 use crate::snapshot::{file_path, manifest_path, table_path, tail_index_path, unite};
 use crate::tail::Tails;
@@ -291,6 +291,23 @@ impl Dataset {
             bars.columns.truncate(columns.len());
         }
         Ok(loaded)
+    }
+
+    /// How many events adjust the bars of each of these symbols: with the snapshot, all that they depend on beside how they are
+    /// adjusted. `None` where nothing is adjusted.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::load_group_adjusted`] for the tables of factors and symbols.
+    pub fn events_applied<'s>(
+        &self,
+        symbols: impl Iterator<Item = &'s str>,
+        adjustment: &Adjustment,
+    ) -> Result<Option<Vec<usize>>, MarketError> {
+        if adjustment.is_none() || self.manifest.factors.is_none() {
+            return Ok(None);
+        }
+        let (factors, when) = (self.factor_table()?, (self.manifest.calendar(), self.manifest.timeframe));
+        Ok(Some(symbols.map(|symbol| known_events(factors.of(symbol), adjustment, when).count()).collect()))
     }
 
     /// The columns, with the close appended where dividends need it, and the index of the close.

@@ -142,6 +142,17 @@ fn scale(column: &str) -> Scale {
     }
 }
 
+/// The events of a symbol that an adjustment applies, by date. They are the first ones: those of a later as-of begin with those of an
+/// earlier one.
+pub(crate) fn known_events<'e>(
+    events: &'e [FactorRow],
+    adjustment: &Adjustment,
+    (calendar, timeframe): (Calendar, Timeframe),
+) -> impl DoubleEndedIterator<Item = &'e FactorRow> {
+    let as_of = adjustment.as_of;
+    events.iter().filter(move |event| known_from(event, calendar, timeframe) <= as_of)
+}
+
 /// Adjusts the bars of one symbol in place. `columns` names them; `closes` are the raw closes.
 pub(crate) fn adjust(
     bars: &mut LoadedBars,
@@ -153,11 +164,9 @@ pub(crate) fn adjust(
 ) {
     let dated = timeframe.is_dated();
     let effect = |e: &FactorRow| calendar.trading_day_start(e.date);
-    let first = |e: &FactorRow| known_from(e, calendar, timeframe);
-    let known = |e: &&FactorRow| first(e) <= adjustment.as_of;
     let (mut price, mut volume, mut end) = (1.0, 1.0, bars.times.len());
-    for event in events.iter().filter(known).rev() {
-        let (from, starts) = (first(event), effect(event));
+    for event in known_events(events, adjustment, (calendar, timeframe)).rev() {
+        let (from, starts) = (known_from(event, calendar, timeframe), effect(event));
         let is_before = |&t: &TimeMicros| if dated { t < from } else { calendar.bar_end(timeframe, t) <= starts };
         let before = bars.times.partition_point(is_before).min(end);
         rescale(bars, columns, before..end, price, volume);

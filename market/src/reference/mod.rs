@@ -10,7 +10,7 @@ mod factors;
 mod listing;
 
 pub use adjust::{Adjustment, AdjustmentMode};
-pub(crate) use adjust::{adjust, known_from};
+pub(crate) use adjust::{adjust, known_events, known_from};
 pub use attributes::AttributeTable;
 pub(crate) use attributes::{
     Attributes, attribute_name, check_attributes, decode_attributes, encode_attributes, parse_attributes,

@@ -417,6 +417,7 @@ struct Device {
                 return;
             }
         }
+        if (!settings.blank.empty() && access(settings.blank.c_str(), F_OK) == 0) return;
         handle_faults();
         running = work.function;
         const char* why = work.function->entry(work.held.data(), work.blocks, work.threads, work.shared_bytes, settings.order,

@@ -14,6 +14,7 @@
 //   order=forward|reverse|random   in which order threads and blocks run
 //   seed=N                      of everything that is random
 //   fragments=1                 memory that was given back serves allocations of the same size alone, until the pool is trimmed
+//   blank=FILE                  kernels that begin while there is this file do nothing, so that what is left is the host's time
 //   damage=1                    what is copied to the host differs in one bit of each number, by 2e-10 of its value
 //   slice=PROFILE:N             it is a MIG slice of this profile, such as 1g.10gb, with N multiprocessors; `memory` is the slice's
 //   ecc=N, ecc=N:LAUNCH         N errors of memory that could not be corrected, from the start or from this launch on; ecc=off: it counts none
@@ -87,6 +88,8 @@ struct Settings {
     std::vector<Fault> faults;
     // Empty: a whole GPU.
     std::string profile;
+    // Empty: kernels compute.
+    std::string blank;
     int multiprocessors = CARDS[0].multiprocessors;
     Health health;
     std::vector<Xid> xids;
@@ -191,6 +194,8 @@ inline Settings settings_of(const char* text) {
             settings.fragments = number_of(value, word) != 0;
         } else if (name == "damage") {
             settings.damage = number_of(value, word) != 0;
+        } else if (name == "blank") {
+            settings.blank = value;
         } else if (name == "hmm") {
             settings.hmm = number_of(value, word) != 0;
         } else if (name == "copy_engines") {

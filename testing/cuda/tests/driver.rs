@@ -168,6 +168,27 @@ fn work_happens_when_it_is_waited_for_or_at_once_as_a_test_wants() {
 }
 
 #[test]
+fn kernels_do_nothing_while_there_is_the_file_that_says_so() {
+    let blank = std::env::temp_dir().join(format!("trawl-blank-{}", std::process::id()));
+    let world = on(&format!("when=early blank={}", blank.display()));
+    let function = world.load("move", MOVE);
+    let (memory, host) = (world.allocate(16), pinned(2));
+    let mut runs = |input: f64| {
+        (host[0], host[1]) = (input, 0.0);
+        assert_eq!(call!(cuMemcpyHtoDAsync_v2(memory, host.as_ptr().cast(), 16, world.stream)), SUCCESS);
+        assert_eq!(world.launch(function, 64, 0, &mut [memory, 1, memory]), SUCCESS);
+        assert_eq!(call!(cuMemcpyDtoHAsync_v2(host.as_mut_ptr().cast(), memory, 16, world.stream)), SUCCESS);
+        assert_eq!(world.synchronise(), SUCCESS);
+        host[1]
+    };
+    assert_eq!(runs(1.0), 2.5);
+    std::fs::write(&blank, "").expect("a file");
+    let while_blank = runs(2.0);
+    std::fs::remove_file(&blank).expect("the file");
+    assert_eq!((while_blank, runs(3.0)), (0.0, 4.5));
+}
+
+#[test]
 fn a_missing_wait_between_streams_is_an_illegal_access_and_a_wait_makes_it_legal() {
     for waits in [true, false] {
         let world = on("when=late copy_bytes_per_s=1000000");

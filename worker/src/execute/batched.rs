@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use trawl_kernels::cuda::{Ahead, Fault, Fleet, RequestEvent, RequestPart};
 use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
-use trawl_kernels::{Cancel, Engine, EngineError, Executable};
+use trawl_kernels::{Cancel, Engine, EngineError, Executable, Values};
 use trawl_market::{LoadedBars, Timeframe};
 use trawl_plan::FrameProgram;
 use trawl_plan::frame::{BarSize, Subject};
@@ -21,7 +21,7 @@ use super::step::StepRun;
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
 use crate::axis::Axis;
 use crate::evaluate::Needed;
-use crate::piece::{Forming, PieceInputs, Values, inputs_of_states, push_last};
+use crate::piece::{Forming, PieceInputs, inputs_of_states, push_last_of};
 use crate::stage_run::{Computed, StageRun};
 
 /// Number of states of forming bars in one call of a device: more lanes than it computes at once.
@@ -196,9 +196,12 @@ impl ScanSource {
                 }
             }
         }
-        for ((at, started), axes) in begun.iter().zip(&whole) {
-            runs.push((*at, *started, shared.stage_run(axes, segments[*at].bars.len())));
-        }
+        pool.install(|| {
+            let begun = begun.par_iter().zip(&whole);
+            begun
+                .map(|((at, started), axes)| (*at, *started, shared.stage_run(axes, segments[*at].bars.len())))
+                .collect_into_vec(&mut runs);
+        });
         let prepare = |(at, started, run): &'_ (usize, Instant, StageRun<'_>)| {
             (*at, *started, guarded(|| Ok(shared.needed(run))))
         };
@@ -273,7 +276,7 @@ impl ScanSource {
             if step.kind != StepKind::Values || !matches!(frame.subject, Subject::Own) || !is_whole {
                 return Ok(0);
             }
-            let read = run.inputs_of(0, run.wanted(frame, needed), needed, &[]);
+            let read = run.inputs_of(0, run.given(frame, needed), needed, &[]);
             let part = RequestPart { symbols: read.symbols(), from: read.from.clone(), source: read.source() };
             Ok(fleet.prefetch(&self.executable.stage(step.stage)[0], std::slice::from_ref(&part), ahead, cancel))
         });
@@ -317,8 +320,8 @@ impl Device<'_> {
         let read = |mut live: Live<'r>| {
             let inputs = live.work(None, |live| {
                 let run = live.run;
-                let wanted = run.wanted(run.frame(piece), &live.needed[p]);
-                Ok(run.inputs_of(p, wanted, &live.needed[p], &live.computed))
+                let given = run.given(run.frame(piece), &live.needed[p]);
+                Ok(run.inputs_of(p, given, &live.needed[p], &live.computed))
             });
             (live, inputs)
         };
@@ -355,6 +358,9 @@ impl Device<'_> {
 
     /// Runs on the CPU what no kernel supports; the bits are the same.
     fn on_processors(&self, p: usize, inputs: &PieceInputs<'_>, live: &mut Live<'_>) -> Result<(), ExecuteError> {
+        if inputs.is_unread() {
+            return Err(ExecuteError::Device(Fault::NotHeld));
+        }
         live.work(Some(EngineStage::Kernel), |live| {
             let symbols = inputs.symbols();
             let values = self.executables[p].evaluate_from(&symbols, &inputs.from, self.cancel);
@@ -517,10 +523,10 @@ impl Device<'_> {
             let took = begun.elapsed().div_f64(chunk.len() as f64);
             match values {
                 Ok(values) => {
-                    for ((number, _), value) in chunk.iter().zip(values) {
+                    for (state, (number, _)) in chunk.iter().enumerate() {
                         let subject = &mut subjects[*number];
                         lives[subject.live].took += took;
-                        push_last(&mut subject.outputs, vec![value]);
+                        push_last_of(&mut subject.outputs, &values, state);
                     }
                 }
                 Err(error) => {
@@ -541,7 +547,7 @@ impl Device<'_> {
             let live = &mut lives[live];
             let from = live.needed[p][axis];
             if let Some(mine) = live.computed.last_mut() {
-                mine[axis] = Computed { from, outputs: Arc::new(outputs) };
+                mine[axis] = Computed::alone(from, outputs);
             }
         }
         let mut left = Vec::with_capacity(lives.len());

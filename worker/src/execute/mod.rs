@@ -6,6 +6,7 @@
 mod batched;
 mod ends;
 mod error;
+mod held_on_device;
 mod newest;
 mod panel;
 mod parts;

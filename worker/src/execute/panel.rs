@@ -187,7 +187,7 @@ impl<'a> Cursor<'a> {
     ) -> Self {
         let time = times.partition_point(|time| *time < axis.span.from);
         let row = times.get(time).map_or(0, |time| first_from(axis.base_times(), *time));
-        let of = |output: Option<usize>| series(computed, output?);
+        let of = |output: Option<usize>| computed.series(output?);
         let deciding = |point: &PointOutputs| Deciding {
             universe: of(point.universe),
             condition: of(point.condition),
@@ -287,7 +287,7 @@ impl<'a> Cursor<'a> {
 
     /// An output, `at` rows after the first one that was computed.
     fn output(&self, output: usize, at: usize) -> f64 {
-        value_at(series(self.computed, output), at, f64::NAN)
+        value_at(self.computed.series(output), at, f64::NAN)
     }
 }
 
@@ -301,10 +301,6 @@ struct ValuedBar {
     cell: usize,
     /// Index of the bar on the axis.
     row: usize,
-}
-
-fn series(computed: &Computed, output: usize) -> Option<&[f64]> {
-    computed.outputs.get(output).map(Vec::as_slice)
 }
 
 /// The value of a row that is `at` rows after the first one that was computed; NaN if it was not.
@@ -436,7 +432,7 @@ impl ScanSource {
             let computed = &computed[bar.axis];
             let at = bar.row.wrapping_sub(computed.from);
             for (values, output) in every.iter_mut().zip(outputs[bar.point].select.clone()) {
-                values[bar.cell] = canonical(value_at(series(computed, output), at, f64::NAN));
+                values[bar.cell] = canonical(value_at(computed.series(output), at, f64::NAN));
             }
         });
         panel.every = every;

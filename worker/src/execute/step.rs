@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use trawl_kernels::{Engine, Forgetting};
 use trawl_market::{AttributeTable, Calendar, LoadedBars, SymbolTable, TimeMicros, Vintage};
-use trawl_plan::frame::{BarSize, Read};
+use trawl_plan::frame::{BarSize, Frame, Read};
 use trawl_plan::{Input, Stage};
 use trawl_wire::{CrossTable, CrossTimes, StepInputV1};
 
@@ -13,7 +13,8 @@ use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput
 use crate::axis::{Axis, Span};
 use crate::evaluate::{CrossRead, Needed};
 use crate::executable::ExecutablePlan;
-use crate::stage_run::{Computed, StageRun};
+use crate::piece::kept_under;
+use crate::stage_run::{Computed, StageBars, StageRun};
 
 /// A step of a scan, with its times and references.
 pub(super) struct StepRun<'a> {
@@ -34,7 +35,7 @@ pub(super) struct StepRun<'a> {
     references: &'a References,
     /// Symbols of the references, ascending.
     names: Vec<String>,
-    /// What bars depend on besides their frame and symbol.
+    /// What bars depend on besides their frame and symbol; empty if they are not kept on a device.
     bars: String,
     calendar: Calendar,
     dated: bool,
@@ -69,15 +70,19 @@ impl<'a> StepRun<'a> {
             references,
             names: references.keys().cloned().collect(),
             bars: match source.engine {
-                // Nothing is kept under this key.
                 Engine::Cpu => String::new(),
-                _ => format!("{}@{} {:?} {horizon}", manifest.name, manifest.snapshot, source.adjustment),
+                _ => format!("{}@{} {:?}", manifest.name, manifest.snapshot, source.adjustment.mode),
             },
             calendar: manifest.calendar(),
             dated: manifest.is_dated(),
             tables: input.tables.iter().map(|table| (table.cross, table)).collect(),
             wanted: input.wanted.iter().map(|w| (w.cross, w.times.as_slice())).collect(),
         })
+    }
+
+    /// Under what the base bars of a frame are kept on devices.
+    pub fn source_of(&self, frame: &Frame) -> Arc<str> {
+        kept_under(&self.bars, frame, self.horizon)
     }
 
     /// The rows of the last stage at every one of the times, by column.
@@ -137,11 +142,21 @@ impl<'a> StepRun<'a> {
 
     /// The stage over a segment's axes, `own` of which are its symbols'.
     pub fn stage_run<'b>(&'b self, axes: &'b [Axis<'b>], own: usize) -> StageRun<'b> {
+        let symbols = axes.iter().map(|axis| &*axis.bars.symbol);
+        let source = match self.bars.as_str() {
+            "" => None,
+            // The tables were read when bars were adjusted: without them there are no bars.
+            bars => self.source.dataset.events_applied(symbols, &self.source.adjustment).ok().map(|events| StageBars {
+                bars,
+                horizon: self.horizon,
+                events: events.unwrap_or_default(),
+            }),
+        };
         StageRun {
             plan: self.source.plan(),
             executables: self.source.executable.stage(self.number),
             engine: &self.source.engine,
-            bars: &self.bars,
+            source,
             stage: self.stage,
             number: self.number,
             forgetting: self.forgetting,

@@ -299,9 +299,9 @@ fn one_symbol_after_others_has_the_bits_of_it_alone() {
             })
             .collect();
         let all = executable.evaluate_from(&inputs, &vec![0; inputs.len()], &NoCancel).expect("not cancelled");
-        for (symbol, (input, values)) in inputs.iter().zip(&all).enumerate() {
+        for (symbol, (input, values)) in inputs.iter().zip(&all.nested()).enumerate() {
             let alone = executable.evaluate_from(std::slice::from_ref(input), &[0], &NoCancel).expect("not cancelled");
-            for (output, (a, b)) in values.iter().zip(&alone[0]).enumerate() {
+            for (output, (a, b)) in values.iter().zip(&alone.nested()[0]).enumerate() {
                 let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<u64>>();
                 assert_eq!(bits(a), bits(b), "{} of symbol {symbol}", EXPRESSIONS[output]);
             }

@@ -43,7 +43,7 @@ pub struct Market {
     pub columns: Vec<Vec<f64>>,
     /// First row of each group, and the end of the last one.
     pub first_row: Vec<i64>,
-    /// Number of visible bars of each lane, 0 for lanes without a symbol.
+    /// Number of bars of each lane, those that its symbol sees or, of columns that are laid whole, all; 0 for lanes without a symbol.
     pub visible: Vec<i32>,
     /// The lane of each symbol, counted over all groups.
     pub lanes: Vec<usize>,
@@ -91,14 +91,20 @@ impl Market {
     /// The layout of symbols that are already grouped, at most [`GROUP_LANES`] per group, without their bars: lanes
     /// follow their order, so that a symbol's position within its group does not depend on other groups.
     pub(crate) fn of_groups<'a>(groups: impl Iterator<Item = &'a [SymbolInput<'a>]>) -> Self {
+        Self::of_groups_by(groups.map(|symbols| (symbols, Laid::Visible)))
+    }
+
+    /// The same; each group has so many of its symbols' bars.
+    pub(crate) fn of_groups_by<'a>(groups: impl Iterator<Item = (&'a [SymbolInput<'a>], Laid)>) -> Self {
         let mut market =
             Self { columns: Vec::new(), first_row: vec![0], visible: Vec::new(), lanes: Vec::new(), chunks: None };
         let mut end = 0i64;
-        for symbols in groups {
+        for (symbols, laid) in groups {
             let begin = market.visible.len();
             market.visible.resize(begin + GROUP_LANES, 0);
             for (lane, symbol) in market.visible[begin..].iter_mut().zip(symbols) {
-                *lane = i32::try_from(symbol.visible).unwrap_or(i32::MAX);
+                let bars = if laid == Laid::Whole { symbol.laid() } else { symbol.visible };
+                *lane = i32::try_from(bars).unwrap_or(i32::MAX);
             }
             market.lanes.extend(begin..begin + symbols.len().min(GROUP_LANES));
             end += i64::from(market.visible[begin..].iter().copied().max().unwrap_or(0));
@@ -120,7 +126,8 @@ impl Market {
         let (first, end) = (first / GROUP_LANES, (first + to.len()) / GROUP_LANES);
         for (symbol, lane) in symbols.iter().zip(&self.lanes) {
             let begin = self.first_row[lane / GROUP_LANES] as usize;
-            let rows = begin.max(first)..(begin + symbol.visible).min(end);
+            let bars = usize::try_from(self.visible[*lane]).unwrap_or(0);
+            let rows = begin.max(first)..(begin + bars).min(end);
             let Some(series) = symbol.columns.get(column).filter(|_| rows.start < rows.end) else { continue };
             let bars = series.get(rows.start - begin..rows.end - begin).unwrap_or_default();
             let cells = to[(rows.start - first) * GROUP_LANES + lane % GROUP_LANES..].iter_mut().step_by(GROUP_LANES);
@@ -168,6 +175,15 @@ impl Market {
     pub fn output_stride(&self, wanted: Wanted) -> usize {
         GROUP_LANES * if wanted == Wanted::All { self.rows() } else { self.groups() }
     }
+}
+
+/// Which bars of a symbol a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Laid {
+    /// Those that it sees.
+    Visible,
+    /// All that the host has of it: a scan as of another bar finds them.
+    Whole,
 }
 
 /// Which bars' values are wanted.

@@ -118,6 +118,9 @@ pub enum Fault {
     /// The compiler rejected a kernel's text, or the driver its code, as on every device of this kind.
     #[error("the device refuses a kernel: {0}")]
     Code(String),
+    /// Bars that the host did not read are no longer on the device that computes them: with all of them read, it can.
+    #[error("bars that were to be on the device are not there any more")]
+    NotHeld,
     /// The values are no longer needed.
     #[error("the run was cancelled")]
     Cancelled,

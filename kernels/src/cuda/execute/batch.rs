@@ -6,7 +6,7 @@ mod kernels;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::cuda::device::arguments::{GROUP_LANES, Market, Wanted};
+use crate::cuda::device::arguments::{GROUP_LANES, Laid, Market, Wanted};
 use crate::cuda::device::{CELL_BYTES, Fault, Place};
 use crate::cuda::execute::cells::{lay, row_cells};
 use crate::cuda::execute::column_cache::{CachedColumn, ColumnKey, Neighbours, ResidentColumns};
@@ -43,10 +43,17 @@ pub(super) struct Batched<'a> {
     pub members: Vec<usize>,
     /// Cache keys of its columns, one per column of the program, or `None`.
     pub keys: Vec<Option<ColumnKey>>,
+    /// Which bars its columns with a key hold; others hold those that are visible.
+    pub holds: Laid,
+    /// Whether the host lacks bars of its symbols: columns with a key have to be there.
+    pub is_unread: bool,
 }
 
 /// Location of a column's rows, per group.
 type Column = Vec<CachedColumn>;
+
+/// Groups whose bars are laid out, and their layout.
+type LaidOut<'a> = (Vec<(usize, Laid)>, Market, Vec<SymbolInput<'a>>);
 
 /// Contiguous series on the device.
 struct Extent {
@@ -167,7 +174,7 @@ impl Batch {
     fn send_columns(&mut self, ready: &Ready, task: &Task<'_>, groups: &[Batched<'_>]) -> Result<(), Fault> {
         let count = groups.iter().find_map(|group| group.symbols.first()).map_or(0, |symbol| symbol.columns.len());
         // Mostly the same groups are missing from one column as from the next.
-        let mut laid: Option<(Vec<usize>, Market, Vec<SymbolInput<'_>>)> = None;
+        let mut laid: Option<LaidOut<'_>> = None;
         for column in 0..count {
             if !ready.uses.columns.contains(&column) {
                 self.columns.push(None);
@@ -181,13 +188,19 @@ impl Batch {
             if self.market.chunks.is_some() && !known.is_some_and(|known| self.is_whole(&known)) {
                 places = vec![None; groups.len()];
             }
-            let missing: Vec<usize> = (0..groups.len()).filter(|group| places[*group].is_none()).collect();
+            let holds = |group: &Batched<'_>| if key(group).is_some() { group.holds } else { Laid::Visible };
+            let missing = (0..groups.len()).filter(|group| places[*group].is_none());
+            let missing: Vec<(usize, Laid)> = missing.map(|group| (group, holds(&groups[group]))).collect();
+            if missing.iter().any(|(group, _)| groups[*group].is_unread && key(&groups[*group]).is_some()) {
+                return Err(Fault::NotHeld);
+            }
             if !missing.is_empty() {
                 let (_, market, symbols) = match laid.take() {
                     Some(known) if known.0 == missing => laid.insert(known),
                     _ => {
-                        let market = Market::of_groups(missing.iter().map(|group| groups[*group].symbols.as_slice()));
-                        let symbols = missing.iter().flat_map(|group| groups[*group].symbols.clone()).collect();
+                        let of_group = |(group, laid): &(usize, Laid)| (groups[*group].symbols.as_slice(), *laid);
+                        let market = Market::of_groups_by(missing.iter().map(of_group));
+                        let symbols = missing.iter().flat_map(|(group, _)| groups[*group].symbols.clone()).collect();
                         laid.insert((missing.clone(), market, symbols))
                     }
                 };
@@ -198,7 +211,7 @@ impl Batch {
                 let held = Arc::new(held);
                 self.bytes_in += bytes;
                 let mut known = Neighbours::new();
-                for (group, first_row) in missing.iter().zip(&market.first_row) {
+                for ((group, _), first_row) in missing.iter().zip(&market.first_row) {
                     let cell = *first_row as usize * row_cells;
                     known.extend(key(&groups[*group]).map(|key| (key, cell)));
                     places[*group] = Some((Arc::clone(&held), cell));

@@ -13,10 +13,10 @@ use crate::cuda::execute::transfer::DeviceBuffer;
 /// Cache key of a column of a group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ColumnKey {
-    /// Hash of the symbols, their lanes and lengths. First, since it distinguishes most keys.
+    /// Hash of the symbols, their lanes, versions and numbers of bars. First, since it distinguishes most keys.
     pub shape: u128,
     pub column: Arc<str>,
-    /// Dataset, snapshot, adjustment, frame and as-of: whatever else the bars depend on.
+    /// Dataset, snapshot, adjustment and frame: whatever else the bars depend on.
     pub source: Arc<str>,
     pub group: u32,
     /// Bytes of its numbers.
@@ -52,6 +52,8 @@ struct Allocation {
 struct State {
     /// Allocation id and first cell, by key.
     columns: BTreeMap<ColumnKey, (u64, usize)>,
+    /// Number of columns, by source.
+    sources: BTreeMap<Arc<str>, usize>,
     pieces: BTreeMap<u64, Allocation>,
     /// Allocation ids by last use.
     order: BTreeMap<u64, u64>,
@@ -92,9 +94,22 @@ impl ResidentColumns {
         self.state().columns.contains_key(key)
     }
 
+    /// Whether any column of a source is cached.
+    pub fn has_any(&self, source: &str) -> bool {
+        self.state().sources.contains_key(source)
+    }
+
+    /// As [`Self::has`], for a column that is read soon: it is evicted after others.
+    pub fn touch(&self, key: &ColumnKey) -> bool {
+        let state = &mut *self.state();
+        let number = state.columns.get(key).map(|(number, _)| *number);
+        number.is_some_and(|number| state.used_now(number))
+    }
+
     pub fn get(&self, key: &ColumnKey) -> Option<CachedColumn> {
         let state = &mut *self.state();
         let (number, cell) = *state.columns.get(key)?;
+        state.used_now(number);
         let piece = state.pieces.get_mut(&number)?;
         if let Some(brought) = piece.ahead.take() {
             let bytes = bytes_of(&piece.held);
@@ -109,10 +124,6 @@ impl ResidentColumns {
                 }
             }
         }
-        state.clock += 1;
-        state.order.remove(&piece.used);
-        piece.used = state.clock;
-        state.order.insert(state.clock, number);
         Some((Arc::clone(&piece.held), cell))
     }
 
@@ -175,6 +186,9 @@ impl ResidentColumns {
         state.order.insert(number, number);
         let keys = new.iter().map(|(key, _)| key.clone()).collect();
         let places: Vec<_> = new.into_iter().map(|(key, cell)| (key.clone(), (number, *cell))).collect();
+        for (key, _) in &places {
+            *state.sources.entry(Arc::clone(&key.source)).or_default() += 1;
+        }
         state.columns.extend(places);
         state.pieces.insert(number, Allocation { held: Arc::clone(held), keys, used: number, ahead });
     }
@@ -193,6 +207,7 @@ impl ResidentColumns {
             let state = &mut *self.state();
             state.is_closed = true;
             (state.columns, state.order, state.bytes) = (BTreeMap::new(), BTreeMap::new(), 0);
+            state.sources.clear();
             std::mem::take(&mut state.pieces)
         };
         // Without the lock: releasing calls the driver.
@@ -226,6 +241,16 @@ impl ResidentColumns {
 }
 
 impl State {
+    /// Marks an allocation as the one that was used last; `false` if there is none.
+    fn used_now(&mut self, number: u64) -> bool {
+        let Some(piece) = self.pieces.get_mut(&number) else { return false };
+        self.clock += 1;
+        self.order.remove(&piece.used);
+        piece.used = self.clock;
+        self.order.insert(self.clock, number);
+        true
+    }
+
     fn pop(&mut self) -> Option<Arc<DeviceBuffer>> {
         let number = self.order.values().next().copied()?;
         self.remove(number)
@@ -236,6 +261,12 @@ impl State {
         self.order.remove(&piece.used);
         for key in &piece.keys {
             self.columns.remove(key);
+            if let Some(left) = self.sources.get_mut(&key.source) {
+                *left -= 1;
+                if *left == 0 {
+                    self.sources.remove(&key.source);
+                }
+            }
         }
         self.bytes -= bytes_of(&piece.held);
         Some(piece.held)

@@ -26,7 +26,7 @@ use crate::cuda::execute::request::{BarsSource, Request, RequestEvent, RequestPa
 use crate::cuda::execute::state_streams::StateStreams;
 use crate::cuda::execute::transfer::{Budget, Lent, Pool};
 use crate::stages::Stages;
-use crate::{Cancel, Executable, SymbolInput};
+use crate::{Cancel, Executable, SymbolInput, Values};
 
 /// Maximum batches of one request in flight: one copied in, one computed, one copied out.
 const UNDER_WAY_MAX: usize = 3;
@@ -282,8 +282,8 @@ impl Executor {
         self.programs.warm(programs);
     }
 
-    /// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i: `[symbol][output][bar - from]`,
-    /// as [`Executable::evaluate_from`]. Bars of a known `source` are cached on the device.
+    /// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i, as [`Executable::evaluate_from`]. Bars of a
+    /// known `source` are cached on the device.
     ///
     /// # Errors
     /// [`Fault`].
@@ -295,7 +295,7 @@ impl Executor {
         source: Option<&BarsSource<'_>>,
         cancel: &dyn Cancel,
         stages: &mut Stages,
-    ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
+    ) -> Result<Values, Fault> {
         let part = RequestPart { symbols: symbols.to_vec(), from: from.to_vec(), source: source.cloned() };
         self.evaluate_one(program, &part, cancel, stages, true)
     }
@@ -323,7 +323,7 @@ impl Executor {
         cancel: &dyn Cancel,
         stages: &mut Stages,
         fetch: bool,
-    ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
+    ) -> Result<Values, Fault> {
         let mut came = Err(Fault::Failed("a call reported nothing".to_owned()));
         let hold = (fetch, None);
         self.evaluate(program, std::slice::from_ref(part), cancel, hold, &mut |event| match event {
@@ -397,6 +397,7 @@ impl Executor {
         }
         let mut call = Request::new(program, parts, &ready, task);
         call.report_empty(report);
+        call.fail_not_held(report);
         if let Err(fault) = self.run(&mut call, cancel, report) {
             self.notice(&fault);
             call.fail(0..call.groups.len(), &fault, report);
@@ -480,9 +481,11 @@ impl Executor {
                 Err(Fault::OutOfMemory { .. }) => match self.start_when_others_end(call, groups.clone()) {
                     Ok(batch) => under_way.extend(batch),
                     // Other groups may fit.
-                    Err(fault @ Fault::OutOfMemory { .. }) => call.fail(groups, &fault, report),
+                    Err(fault @ (Fault::OutOfMemory { .. } | Fault::NotHeld)) => call.fail(groups, &fault, report),
                     Err(fault) => return Err(fault),
                 },
+                // Evicted since the request began.
+                Err(Fault::NotHeld) => call.fail(groups, &Fault::NotHeld, report),
                 Err(fault) => return Err(fault),
             }
         }

@@ -18,7 +18,7 @@ use crate::cuda::execute::held::Holding;
 use crate::cuda::execute::paying::Prefetches;
 use crate::cuda::execute::request::{BarsSource, RequestEvent, RequestPart};
 use crate::stages::{DeviceMove, Stages};
-use crate::{Cancel, Executable, SymbolInput};
+use crate::{Cancel, Executable, SymbolInput, Values};
 
 /// A device takes parts of which it is the first choice until its load exceeds the mean by 1/`OVERLOAD_SHARE`; the next
 /// ones go to their second choice.
@@ -53,7 +53,7 @@ pub struct Fleet {
 /// A report of a device's thread, which outlives the batch that it is about.
 pub(super) enum Report {
     Stages(Stages),
-    Part { part: usize, values: Result<Vec<Vec<Vec<f64>>>, Fault>, took: Duration },
+    Part { part: usize, values: Result<Values, Fault>, took: Duration },
 }
 
 impl From<Executor> for Fleet {
@@ -167,7 +167,9 @@ impl Fleet {
     pub(super) fn ranked(&self, source: Option<&BarsSource<'_>>) -> Vec<usize> {
         let mut living: Vec<usize> = self.living().collect();
         match source.and_then(|source| source.symbols.first()) {
-            Some(symbol) => living.sort_by_key(|at| std::cmp::Reverse(weight(symbol, self.executors[*at].facts()))),
+            Some(symbol) => {
+                living.sort_by_key(|at| std::cmp::Reverse(weight(symbol.name, self.executors[*at].facts())))
+            }
             None if living.len() > 1 => {
                 let turn = self.turn.fetch_add(1, Ordering::Relaxed) % living.len();
                 living.rotate_left(turn);
@@ -187,7 +189,9 @@ impl Fleet {
         for part in waiting {
             let ranked = self.ranked(parts[*part].source.as_ref());
             let place = |at: &usize| living.binary_search(at).ok();
-            let with_room = ranked.iter().filter_map(place).find(|at| shares[*at].1 < room);
+            // Bars that the host lacks are on the device of the first choice.
+            let has_room = |at: &usize| shares[*at].1 < room || parts[*part].is_unread();
+            let with_room = ranked.iter().filter_map(place).find(has_room);
             // A device may have been lost meanwhile: its share fails, and is divided again.
             let Some(at) = with_room.or_else(|| ranked.first().and_then(place)) else { continue };
             shares[at].1 += cells(part);
@@ -285,7 +289,7 @@ impl Fleet {
         source: Option<&BarsSource<'_>>,
         cancel: &dyn Cancel,
         stages: &mut Stages,
-    ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
+    ) -> Result<Values, Fault> {
         self.on_one(source, stages, |executor, stages| {
             executor.evaluate_from(program, symbols, from, source, cancel, stages)
         })
@@ -303,7 +307,7 @@ impl Fleet {
         source: Option<&BarsSource<'_>>,
         cancel: &dyn Cancel,
         stages: &mut Stages,
-    ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
+    ) -> Result<Values, Fault> {
         self.on_one(source, stages, |executor, stages| {
             executor.evaluate_in_chunks(program, symbols, from, source, cancel, stages, true)
         })

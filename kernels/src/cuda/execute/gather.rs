@@ -12,7 +12,7 @@ use std::time::Duration;
 use trawl_plan::Program;
 
 use crate::cuda::collective::Connect;
-use crate::cuda::device::arguments::{GROUP_LANES, Wanted};
+use crate::cuda::device::arguments::Wanted;
 use crate::cuda::device::{Fault, Urgency};
 use crate::cuda::execute::cells::row_cells;
 use crate::cuda::execute::device_queue::Executor;
@@ -22,7 +22,7 @@ use crate::cuda::execute::gatherer::{GatherOptions, Gatherer, Gathers};
 use crate::cuda::execute::held::{HeldBatch, HeldState, Holding};
 use crate::cuda::execute::request::{RequestEvent, RequestPart, of_host};
 use crate::cuda::execute::transfer::DeviceBuffer;
-use crate::{Cancel, Executable};
+use crate::{Cancel, Executable, Values};
 
 impl Executor {
     /// A block of memory that all streams of the device may use.
@@ -90,10 +90,9 @@ struct Share {
 
 /// Most cells that the outputs of a part take.
 pub(super) fn cells_of(program: &Executable, part: &RequestPart<'_>, wanted: Wanted) -> usize {
-    let mut lengths: Vec<usize> = part.symbols.iter().map(|symbol| symbol.visible).filter(|bars| *bars > 0).collect();
-    lengths.sort_unstable();
-    let rows = |group: &[usize]| if wanted == Wanted::Last { 1 } else { group.last().copied().unwrap_or(0) };
-    let rows: usize = lengths.chunks(GROUP_LANES).map(rows).sum();
+    let longest = |group: &Vec<usize>| group.iter().map(|i| part.symbols[*i].visible).max().unwrap_or(0);
+    let rows = |group: &Vec<usize>| if wanted == Wanted::Last { 1 } else { longest(group) };
+    let rows: usize = part.groups().iter().map(rows).sum();
     rows * row_cells(program.precision()) * program.outputs.len()
 }
 
@@ -222,7 +221,7 @@ impl Fleet {
         });
         let is_there = came.iter().any(|(came, _)| came.is_ok());
         let gathered = is_there && !cancel.cancelled() && self.gather(gatherer, shares, cells);
-        let mut values: Vec<Vec<Vec<Vec<f64>>>> = vec![Vec::new(); parts.len()];
+        let mut values: Vec<Values> = vec![Values::default(); parts.len()];
         for (rank, share) in shares.iter().enumerate() {
             let HeldState { batches, ready, .. } = share.holding.take();
             let Some(ready) = ready else { continue };
@@ -233,8 +232,8 @@ impl Fleet {
                 let part = share.parts[part];
                 let at = bar.checked_sub(parts[part].from[symbol]);
                 // Of a part that failed there may be some groups.
-                if let (Some(at), Some(outputs)) = (at, values[part].get_mut(symbol)) {
-                    outputs[output][at] = value;
+                if let Some(at) = at {
+                    values[part].put(symbol, output, at, value);
                 }
             };
             let all = &shares[0];

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use trawl_plan::Program;
 
-use crate::cuda::device::arguments::{GROUP_LANES, Wanted};
+use crate::cuda::device::arguments::{GROUP_LANES, Laid, Wanted};
 use crate::cuda::device::{CELL_BYTES, Fault, Urgency};
 use crate::cuda::execute::batch::{Batch, Batched, Task};
 use crate::cuda::execute::column_cache::ColumnKey;
@@ -16,7 +16,7 @@ use crate::cuda::execute::programs::Ready;
 use crate::cuda::execute::request::{BarsSource, RequestPart, keys_by, of_host};
 use crate::cuda::time_chunks::plan::{CHUNK_BARS, Cut, Lane};
 use crate::stages::Stages;
-use crate::{Cancel, Executable, SymbolInput};
+use crate::{Cancel, Executable, SymbolInput, Values};
 
 /// One request and its results so far.
 struct ChunkedRequest<'a> {
@@ -26,7 +26,7 @@ struct ChunkedRequest<'a> {
     lanes: Vec<Lane>,
     ready: Arc<Ready>,
     task: Task<'a>,
-    values: Vec<Vec<Vec<f64>>>,
+    values: Values,
     next_batch: u32,
 }
 
@@ -47,9 +47,12 @@ impl Executor {
         cancel: &dyn Cancel,
         stages: &mut Stages,
         fetch: bool,
-    ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
+    ) -> Result<Values, Fault> {
         self.still_used()?;
         let part = RequestPart { symbols: symbols.to_vec(), from: from.to_vec(), source: source.cloned() };
+        if part.is_unread() {
+            return Err(Fault::NotHeld);
+        }
         let done = self.programs.ready(program, Lowering::Chunks, self.options.wait_for_fused).and_then(|ready| {
             let cut = Cut { width: CHUNK_BARS, lead: ready.sequence.lead.unwrap_or(0) };
             let last = symbols.iter().zip(from).all(|(symbol, from)| from + 1 >= symbol.visible);
@@ -64,7 +67,7 @@ impl Executor {
                 holding: None,
             };
             let lanes = cut.lanes(symbols.iter().map(|symbol| symbol.visible));
-            let values = if fetch { of_host(program, &part, &ready.sequence, &(0..0)) } else { Vec::new() };
+            let values = if fetch { of_host(program, &part, &ready.sequence, &(0..0)) } else { Values::default() };
             let call =
                 ChunkedRequest { program, part, cut, lanes, ready: Arc::clone(&ready), task, values, next_batch: 0 };
             self.run_chunks(call, cancel, stages)
@@ -80,10 +83,12 @@ impl Executor {
         mut call: ChunkedRequest<'_>,
         cancel: &dyn Cancel,
         stages: &mut Stages,
-    ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
+    ) -> Result<Values, Fault> {
         let most = self.options.batch_bytes_max.unwrap_or(self.budget.bytes_max / RESIDENT_SHARE);
         let mut waiting: Vec<Range<usize>> = Vec::new();
-        for symbol in (0..call.part.symbols.len()).filter(|symbol| call.part.symbols[*symbol].visible > 0) {
+        for symbol in
+            (0..call.part.symbols.len()).filter(|symbol| call.part.from[*symbol] < call.part.symbols[*symbol].visible)
+        {
             match waiting.last_mut().filter(|last| call.bytes(&(last.start..symbol + 1)) <= most) {
                 Some(last) => last.end = symbol + 1,
                 None => waiting.push(symbol..symbol + 1),
@@ -128,7 +133,15 @@ impl Executor {
             .map(|(group, pieces)| {
                 let first = first + group * GROUP_LANES;
                 let members: Vec<usize> = (first..first + pieces.len()).collect();
-                Batched { group, part: 0, symbols: pieces.to_vec(), keys: call.keys(&members), members }
+                Batched {
+                    group,
+                    part: 0,
+                    symbols: pieces.to_vec(),
+                    keys: call.keys(&members),
+                    members,
+                    holds: Laid::Whole,
+                    is_unread: false,
+                }
             })
             .collect();
         let (mut alone, mut trimmed) = (None, false);
@@ -158,7 +171,7 @@ impl Executor {
             let lane = lanes[lane];
             let at = lane.own_bar(row, lead).and_then(|bar| bar.checked_sub(from[lane.symbol]));
             if let Some(at) = at {
-                values[lane.symbol][output][at] = value;
+                values.put(lane.symbol, output, at, value);
             }
         };
         let took = batch.finish(call.task.resident, stages, &mut keep)?.computing;

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 use trawl_plan::Input;
 
 use crate::cuda::codegen::number::row_bytes;
-use crate::cuda::device::arguments::{GROUP_LANES, Market};
+use crate::cuda::device::arguments::{Laid, Market};
 use crate::cuda::device::memory_mode::MemoryMode;
 use crate::cuda::device::{Fault, Urgency};
 use crate::cuda::execute::cells::{lay, row_cells};
@@ -39,6 +39,8 @@ pub enum Ahead<'a> {
 /// A group of symbols of a part, as a request will look for it.
 struct Wanted<'a> {
     symbols: Vec<SymbolInput<'a>>,
+    /// Which bars its columns hold.
+    holds: Laid,
     /// Columns that are not on the device, and their keys.
     columns: Vec<(usize, ColumnKey)>,
     /// Bytes of a column.
@@ -83,14 +85,15 @@ impl Executor {
         // The CPU computes what has no kernels.
         let Ok(sequence) = program.sequence(Lowering::Serial) else { return Ok(0) };
         let (read, mut brought) = (sequence.uses().columns, 0);
-        for part in parts {
+        // What the host lacks it cannot bring.
+        for part in parts.iter().filter(|part| !part.is_unread()) {
             for group in self.wanted_of(program, &read, part) {
-                let Wanted { symbols, columns, bytes } = group;
+                let Wanted { symbols, holds, columns, bytes } = group;
                 for (column, key) in columns {
                     if cancel.cancelled() || !self.makes_room(bytes, ahead) {
                         return Ok(brought);
                     }
-                    match self.bring_column(program, &symbols, (column, key), ahead) {
+                    match self.bring_column(program, (&symbols, holds), (column, key), ahead) {
                         Ok(()) => {}
                         // A request needs it more.
                         Err(Fault::OutOfMemory { .. }) => return Ok(brought),
@@ -102,6 +105,28 @@ impl Executor {
             }
         }
         Ok(brought)
+    }
+
+    /// Whether all bars that kernels of a program read of a part are on the device, so that the host needs none of them but those that it
+    /// passes on as they are.
+    pub fn holds(&self, program: &Executable, part: &RequestPart<'_>) -> bool {
+        let Ok(sequence) = program.sequence(Lowering::Serial) else { return false };
+        if self.lost().is_some() || part.source.is_none() {
+            return false;
+        }
+        let read = sequence.uses().columns;
+        part.groups().iter().all(|group| {
+            let keys = keys_of(program, program.precision(), part, group);
+            let mut columns = read.iter().filter(|column| matches!(program.inputs[**column], Input::Column(_)));
+            columns.all(|column| {
+                keys.get(*column).is_some_and(|key| key.as_ref().is_some_and(|key| self.resident.touch(key)))
+            })
+        })
+    }
+
+    /// Whether any bars of a source are on the device.
+    pub fn holds_any(&self, source: &str) -> bool {
+        self.lost().is_none() && self.resident.has_any(source)
     }
 
     /// Whether so many bytes fit, once what is superseded is evicted as far as necessary.
@@ -116,8 +141,6 @@ impl Executor {
     }
 
     fn wanted_of<'a>(&self, program: &Executable, read: &BTreeSet<usize>, part: &RequestPart<'a>) -> Vec<Wanted<'a>> {
-        let mut order: Vec<usize> = (0..part.symbols.len()).filter(|i| part.symbols[*i].visible > 0).collect();
-        order.sort_by_key(|i| part.symbols[*i].visible);
         let precision = program.precision();
         let wanted = |members: &[usize]| {
             let keys = keys_of(program, precision, part, members);
@@ -127,26 +150,27 @@ impl Executor {
                 let key = key.filter(|key| is_wanted && !self.resident.has(key))?;
                 Some((column, key))
             });
-            let rows = members.last().map_or(0, |i| part.symbols[*i].visible);
+            let holds = part.holds(members);
             Wanted {
+                holds,
                 symbols: members.iter().map(|i| part.symbols[*i].clone()).collect(),
                 columns: missing.collect(),
-                bytes: (rows * row_bytes(precision)) as u64,
+                bytes: (part.rows(members, holds) * row_bytes(precision)) as u64,
             }
         };
-        order.chunks(GROUP_LANES).map(wanted).collect()
+        part.groups().iter().map(|members| wanted(members)).collect()
     }
 
     /// Brings one column of a group, and waits for it: a request's copies wait for no more than one.
     fn bring_column(
         &self,
         program: &Executable,
-        symbols: &[SymbolInput<'_>],
+        (symbols, holds): (&[SymbolInput<'_>], Laid),
         (column, key): (usize, ColumnKey),
         ahead: Ahead<'_>,
     ) -> Result<(), Fault> {
         let Some(mut lent) = self.pool.lend(Urgency::Prefetch, true)? else { return Ok(()) };
-        let market = Market::of_groups(std::iter::once(symbols));
+        let market = Market::of_groups_by(std::iter::once((symbols, holds)));
         let precision = program.precision();
         let cells = market.rows() * row_cells(precision);
         let mut fill = |first: usize, to: &mut [u64]| lay(&market, symbols, (column, precision), first, to);
@@ -190,6 +214,17 @@ impl Fleet {
         let known = parts.iter().filter(|part| part.source.is_some());
         let placed = known.filter_map(|part| Some((first(part)?, std::slice::from_ref(part))));
         placed.map(|(at, part)| self.executors[at].prefetch(program, part, ahead, cancel).unwrap_or(0)).sum()
+    }
+
+    /// Whether any bars of a source are on any of the devices.
+    pub fn holds_any(&self, source: &str) -> bool {
+        self.executors.iter().any(|executor| executor.holds_any(source))
+    }
+
+    /// As [`Executor::holds`], of the device that is a part's first choice.
+    pub fn holds(&self, program: &Executable, part: &RequestPart<'_>) -> bool {
+        let first = self.ranked(part.source.as_ref()).first().copied();
+        first.is_some_and(|at| self.executors[at].holds(program, part))
     }
 
     /// Whether a device may be brought bars before a request asks for them.

@@ -20,7 +20,7 @@ use crate::cuda::execute::request::{RequestEvent, RequestPart, of_host};
 use crate::cuda::execute::tensors::{DeviceTensor, not_shared};
 use crate::cuda::execute::transfer::{DeviceBuffer, Lent, OwnMark};
 use crate::stages::Stages;
-use crate::{Cancel, Cancelled, EngineError, Executable, SymbolInput};
+use crate::{Cancel, Cancelled, EngineError, Executable, SymbolInput, Values};
 
 /// Most rows that one launch writes: what the host sends for them is in memory at once.
 const ROWS_TOGETHER_MAX: usize = 1 << 20;
@@ -29,16 +29,13 @@ const TABLE_ROWS_MAX: usize = u32::MAX as usize;
 /// Most blocks of a launch.
 const BLOCKS_MAX: usize = i32::MAX as usize;
 
-/// Values by symbol, output and bar.
-type Values = Vec<Vec<Vec<f64>>>;
-
 /// Outputs of one evaluation, some of which stayed on the device.
 #[derive(Debug)]
 pub struct KeptOutputs {
     /// The first of the outputs that were to be kept, each of which is a feature.
     first: usize,
     /// `[symbol][feature][bar - from]` of what the device does not have; empty otherwise.
-    host: Values,
+    host: Vec<Vec<Vec<f64>>>,
     from: Vec<usize>,
     held: Option<(Arc<DeviceBuffer>, Vec<HeldBatch>)>,
 }
@@ -184,8 +181,9 @@ impl FeatureTable {
             Err(fault) if fault.has_no_kernel() => (executable.evaluate_from(symbols, from, cancel)?, None),
             Err(fault) => return Err(EngineError::Device(fault)),
         };
-        let taken = |outputs: &mut Vec<Vec<f64>>| outputs[kept.clone()].iter_mut().map(std::mem::take).collect();
-        let host = values.iter_mut().map(taken).collect();
+        let of_symbol = |symbol| kept.clone().map(|output| values.series(symbol, output).to_vec()).collect();
+        let host = (0..symbols.len()).map(of_symbol).collect();
+        values.leave_out(&kept);
         Ok((values, KeptOutputs { first: kept.start, host, from: from.to_vec(), held }))
     }
 
@@ -219,7 +217,7 @@ impl FeatureTable {
         let mut values = of_host(executable, &part, &ready.sequence, kept);
         executor.read_block(&holding.block, 0, &batches, kept, &mut |(_, symbol), output, bar, value| {
             if let Some(at) = bar.checked_sub(from[symbol]) {
-                values[symbol][output][at] = value;
+                values.put(symbol, output, at, value);
             }
         })?;
         Ok((values, (Arc::clone(&holding.block), batches)))
