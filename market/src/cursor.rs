@@ -42,6 +42,11 @@ impl<'a> Cursor<'a> {
 
     /// A number that [`put_number`] wrote: in its only form, without superfluous bytes.
     pub fn number(&mut self) -> Option<u64> {
+        // Most numbers of an index are small.
+        if let [byte @ ..0x80, rest @ ..] = self.0 {
+            self.0 = rest;
+            return Some(u64::from(*byte));
+        }
         let mut value = 0u64;
         for shift in (0..u64::BITS).step_by(BITS as usize) {
             let (&[byte], rest) = self.0.split_first_chunk()?;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::error::MarketError;
 use crate::files::Files;
-use crate::layout::{base_path, manifest_path};
-use crate::limits::MANIFEST_BYTES_MAX;
+use crate::layout::{base_path, manifest_path, tail_index_path};
+use crate::limits::{MANIFEST_BYTES_MAX, TAIL_INDEX_BYTES_MAX};
 use crate::manifest::{MANIFEST_VERSION, Manifest, sha256_hex};
 use crate::remote::content;
 use crate::tail::{self, Tails};
@@ -40,6 +40,7 @@ pub(crate) fn complete(
         Some(base) => base,
         None => Arc::new(read_base(files, &name, &id)?),
     };
+    let _fetched = fetch_indices(files, &stored)?;
     tail::open::open(stored, base, |relative, digest| {
         files.read_with(&name, relative, Some(digest), |file| {
             let shown = || format!("{name}/{relative}");
@@ -51,6 +52,14 @@ pub(crate) fn complete(
             Ok(bytes)
         })
     })
+}
+
+/// Brings the indices of appended bars to this machine, several at once: one after the other, each would take a round trip to the store.
+fn fetch_indices(files: &Files, stored: &Manifest) -> Result<Vec<Arc<fs::File>>, MarketError> {
+    let Files::Remote(remote) = files else { return Ok(Vec::new()) };
+    let allowed = stored.tails().iter().filter(|file| file.index_bytes <= TAIL_INDEX_BYTES_MAX);
+    let indices: Vec<_> = allowed.map(|file| (tail_index_path(&file.index), file.index.as_str())).collect();
+    remote.fetch(&indices)
 }
 
 /// The manifest of a base, checked.

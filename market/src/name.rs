@@ -66,7 +66,10 @@ pub(crate) fn is_digest(text: &str) -> bool {
 
 /// Whether a text is a valid symbol: 1 to 64 bytes, no control characters, no white space at its ends.
 pub(crate) fn is_symbol(text: &str) -> bool {
-    !text.is_empty() && text.len() <= SYMBOL_BYTES_MAX && text.trim() == text && !text.chars().any(char::is_control)
+    let is_plain = || text.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_clean = || text.trim() == text && !text.chars().any(char::is_control);
+    // Most are plain, and a market's are checked each time that it is opened.
+    !text.is_empty() && text.len() <= SYMBOL_BYTES_MAX && (is_plain() || is_clean())
 }
 
 /// Whether a text is a valid column name as it is: lower snake case, not a name with another meaning.
@@ -113,6 +116,16 @@ mod tests {
         assert!(split_reference("us5@0123abcd").is_ok());
         for bad in ["us5@", "us5@0123abc", "us5@0123ABCD", "us5@../../../x", "us5@0123abcd@x"] {
             assert!(split_reference(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_symbol_has_no_control_characters_and_no_white_space_at_its_ends() {
+        for good in ["A", "BRK.B", "BRK B", "ñ", "0700.HK", "A\u{2009}B", &"x".repeat(64), &"é".repeat(32)] {
+            assert!(is_symbol(good), "{good:?}");
+        }
+        for bad in ["", " ", " A", "A ", "A\tB", "A\u{7f}", "\u{85}", "A\u{2009}", &"x".repeat(65), &"é".repeat(33)] {
+            assert!(!is_symbol(bad), "{bad:?}");
         }
     }
 

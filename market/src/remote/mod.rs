@@ -184,6 +184,19 @@ impl RemoteDataset {
         self.get(relative, Content::Whole(digest))
     }
 
+    /// Fetches files that are not here, several at once: their paths, each with its sha256. They are kept as long as what is returned is,
+    /// also where the cache has no room for them. One that the store lacks is left out.
+    pub fn fetch(&self, files: &[(String, &str)]) -> Result<Vec<Arc<File>>, MarketError> {
+        let missing: Vec<_> = files.iter().filter(|(relative, _)| !self.is_here(relative)).collect();
+        let fetched = Mutex::new(Vec::with_capacity(missing.len()));
+        at_once(&missing, |(relative, digest)| {
+            let file = self.open(relative, Some(digest))?;
+            fetched.lock().unwrap_or_else(PoisonError::into_inner).extend(file);
+            Ok(())
+        })?;
+        Ok(fetched.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// A file with ranges of another one, in the order of the store's file, open for reading; `None` when the store has no such file.
     /// `is_right` says whether a file that was fetched is as it should be.
     pub fn open_ranges(

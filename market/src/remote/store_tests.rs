@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::testing::MemoryObjects;
 use super::*;
@@ -170,6 +170,32 @@ fn files_that_another_machine_merges_while_they_are_compacted_are_compacted_as_m
     assert_eq!(report.snapshot, local.compact("d", None).unwrap().snapshot);
     for store in [&here, &there] {
         assert_eq!(bars(store), bars(&local));
+    }
+}
+
+#[test]
+fn indices_of_appended_bars_are_fetched_several_at_once_and_each_of_them_once() {
+    let (inputs, objects) = (tempfile::tempdir().unwrap(), Arc::new(MemoryObjects::default()));
+    let (_here, here) = machine(&objects);
+    (1..22).for_each(|day| append(&here, day, inputs.path()));
+    // The second one keeps nothing of what it fetches.
+    for bytes_max in [1 << 30, 0] {
+        let (_there, there) = machine_with(&objects, bytes_max);
+        {
+            let mut log = objects.log();
+            log.fetched.clear();
+            (log.slow, log.most_under_way) = (Duration::from_millis(50), 0);
+        }
+        assert_eq!(there.open("d").unwrap().manifest.tails().len(), 20);
+        let mut log = objects.log();
+        log.slow = Duration::ZERO;
+        assert!((4..=8).contains(&log.most_under_way), "{} at once", log.most_under_way);
+        let mut fetched = std::mem::take(&mut log.fetched);
+        let count = fetched.len();
+        fetched.sort();
+        fetched.dedup();
+        // The manifest, its base, and the indices.
+        assert_eq!((fetched.len(), count), (22, 22), "{fetched:?}");
     }
 }
 

@@ -29,6 +29,9 @@ pub struct Log {
     pub damage: usize,
     /// How long a fetch takes.
     pub slow: Duration,
+    /// Fetches that have begun and not ended, and the most of them at one time.
+    pub under_way: usize,
+    pub most_under_way: usize,
     /// Runs once, before a head is made.
     pub before_head: Option<Box<dyn FnOnce() + Send>>,
     /// Whoever makes an object learns that there is one already.
@@ -95,6 +98,8 @@ impl Objects for MemoryObjects {
                 |range: &Range<u64>| content.len().min(range.start as usize)..content.len().min(range.end as usize);
             let mut content: Vec<u8> = ranges.iter().flat_map(|range| content[within(range)].to_vec()).collect();
             log.fetched.push(path.to_owned());
+            log.under_way += 1;
+            log.most_under_way = log.most_under_way.max(log.under_way);
             if log.damage > 0 {
                 log.damage -= 1;
                 let middle = content.len() / 2;
@@ -103,6 +108,7 @@ impl Objects for MemoryObjects {
             (content, log.slow)
         };
         std::thread::sleep(slow);
+        self.log().under_way -= 1;
         to.write_all(&content)?;
         Ok(true)
     }
