@@ -99,10 +99,10 @@ class Polygon:
         old, new, change = self.RENAMED
         for number, session in enumerate(SESSIONS):
             names = [f"S{symbol:04}" for symbol in range(300)] + [new if session >= change else old]
-            rows = []
+            rows, close_of_day = [], (FIRST + session * DAY + 16 * 3600) * 1000
             for name in names:
                 close = round(chance.uniform(10, 500), 2)
-                rows.append({"T": name, "o": close, "h": close + 1, "l": close - 1, "c": close, "v": chance.randrange(10**6) / 4, "t": 0})
+                rows.append({"T": name, "o": close, "h": close + 1, "l": close - 1, "c": close, "v": chance.randrange(10**6) / 4, "t": close_of_day})
             if amended and number == 1:
                 rows = [row | {"v": row["v"] + 1} for row in rows]
             if amended and number == 2:
