@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cpu::{PADDING, circle_table, growth_of};
+use crate::cpu::{circle_table, growth_of};
 use crate::cuda::codegen::lower::Lowered;
 use crate::cuda::codegen::number::{row_bytes, rows_of_slot};
 use crate::cuda::codegen::ring_slots::RingSlots;
@@ -111,28 +111,6 @@ impl Market {
             market.first_row.push(end);
         }
         market
-    }
-
-    /// Writes cells `first..first + to.len()` of a column: bars, or padding.
-    pub(crate) fn lay<T: Copy>(
-        &self,
-        symbols: &[SymbolInput<'_>],
-        column: usize,
-        first: usize,
-        to: &mut [T],
-        cell: impl Fn(f64) -> T,
-    ) {
-        to.fill(cell(PADDING));
-        let (first, end) = (first / GROUP_LANES, (first + to.len()) / GROUP_LANES);
-        for (symbol, lane) in symbols.iter().zip(&self.lanes) {
-            let begin = self.first_row[lane / GROUP_LANES] as usize;
-            let bars = usize::try_from(self.visible[*lane]).unwrap_or(0);
-            let rows = begin.max(first)..(begin + bars).min(end);
-            let Some(series) = symbol.columns.get(column).filter(|_| rows.start < rows.end) else { continue };
-            let bars = series.get(rows.start - begin..rows.end - begin).unwrap_or_default();
-            let cells = to[(rows.start - first) * GROUP_LANES + lane % GROUP_LANES..].iter_mut().step_by(GROUP_LANES);
-            cells.zip(bars).for_each(|(to, x)| *to = cell(*x));
-        }
     }
 
     /// Number of groups of symbols.

@@ -12,6 +12,7 @@ mod driver_tensors;
 mod event_pool;
 pub(super) mod graph;
 pub(super) mod launcher;
+mod laying;
 pub(super) mod memory_mode;
 mod numa;
 mod shared_memory;
