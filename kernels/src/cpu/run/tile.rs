@@ -53,14 +53,29 @@ impl<'a> Lanes<'a> {
 
     /// Transposes the bars `from..from + to.len()` of a column; `from` is not before the column's first bar.
     pub fn lay<T: Real>(&self, column: usize, from: usize, to: &mut [RowOf<T>]) {
-        let is_full = self.visible.len() == LANES && self.visible.iter().all(|visible| *visible >= from + to.len());
-        if !is_full {
-            // Whole rows at once: lane by lane it would take longer than the bars.
-            to.fill(RowOf::splat(T::of(PADDING)));
+        if let Some(bars) = self.full(column, from, to.len()) {
+            for (at, row) in to.iter_mut().enumerate() {
+                for (value, bars) in row.0.iter_mut().zip(&bars) {
+                    *value = T::of(bars[at]);
+                }
+            }
+            return;
         }
+        // Whole rows at once: lane by lane it would take longer than the bars.
+        to.fill(RowOf::splat(T::of(PADDING)));
         for lane in 0..self.visible.len() {
             self.lay_lane(lane, column, from, to);
         }
+    }
+
+    /// The bars `from..from + rows` of a column, if all lanes have all of them.
+    fn full(&self, column: usize, from: usize, rows: usize) -> Option<[&'a [f64]; LANES]> {
+        let LaneColumn { base, lanes } = &self.columns[column];
+        let mut full: [&[f64]; LANES] = [&[]; LANES];
+        for (lane, bars) in full.iter_mut().enumerate() {
+            *bars = (*lanes.get(lane)?)?.get(from - base..from - base + rows)?;
+        }
+        Some(full)
     }
 
     /// As [`Self::lay`], of one lane; the others stay as they are, and so do rows after its last visible bar.

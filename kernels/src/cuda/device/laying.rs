@@ -10,8 +10,8 @@ const LAID_LANES: usize = 8;
 const LAID_ROWS: usize = 256;
 
 impl Market {
-    /// Writes cells `first..first + to.len()` of a column, whole rows: bars, or padding. As fast as a copy (ADR 72): a few lanes at a
-    /// time, so that whole parts of rows are written, and a few rows, so that they are in the core's cache when the next lanes follow.
+    /// Writes cells `first..first + to.len()` of a column, whole rows: bars, or padding. A few lanes at a time, so that whole parts of
+    /// rows are written, and a few rows, so that they are in the core's cache when the next lanes follow: ADR 72 has figures.
     pub(crate) fn lay<T: Copy>(
         &self,
         symbols: &[SymbolInput<'_>],
