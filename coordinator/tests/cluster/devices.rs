@@ -70,6 +70,23 @@ impl World {
         scanned.answer.rows
     }
 
+    /// What a worker would load of each segment for the first step of a scan: how many values of volume and of close.
+    fn loaded_beside(&self, fleet: &Arc<Fleet>, document: &ScanDocument) -> Vec<(usize, usize)> {
+        let scan = prepare(&self.store, document, None).unwrap();
+        let mut source = scan.source().clone();
+        source.engine = Engine::Device(Arc::clone(fleet));
+        let step = ScanStep { stage: 0, kind: StepKind::Values };
+        let at = |name: &str| source.plan().columns.iter().position(|column| column == name).unwrap();
+        let (volume, close) = (at("volume"), at("close"));
+        let of_segment = |(segment, _): (u32, u64)| {
+            let (input, references) = (StepInputV1::default(), source.load_references().unwrap());
+            let bars = source.load_segment_beside(fleet, (segment, None), step, &input, &references).unwrap();
+            let count = |column: usize| bars.iter().map(|symbol| symbol.columns[column].len()).sum();
+            (count(volume), count(close))
+        };
+        source.dataset.group_bars().map(of_segment).collect()
+    }
+
     /// A document's rows, computed by one CPU thread.
     fn rows_by_cpu(&self, document: &ScanDocument) -> Vec<AnswerRow> {
         self.rows_by_cpu_as_of(document, None)
@@ -223,22 +240,7 @@ async fn bars_that_devices_hold_are_not_read_again_by_their_worker() {
         ..World::document()
     };
     let conditions = ["volume > sma(volume, 5)", "sma(volume, 9) > sma(volume, 3)", "volume > ema(volume, 7)"];
-    // What a worker would load of each segment: how many values of volume and of close.
-    let loaded = |condition: &str| -> Vec<(usize, usize)> {
-        let scan = prepare(&world.store, &document(condition), None).unwrap();
-        let mut source = scan.source().clone();
-        source.engine = Engine::Device(Arc::clone(&fleet));
-        let step = ScanStep { stage: 0, kind: StepKind::Values };
-        let at = |name: &str| source.plan().columns.iter().position(|column| column == name).unwrap();
-        let (volume, close) = (at("volume"), at("close"));
-        let of_segment = |(segment, _): (u32, u64)| {
-            let (input, references) = (StepInputV1::default(), source.load_references().unwrap());
-            let bars = source.load_segment_beside(&fleet, (segment, None), step, &input, &references).unwrap();
-            let count = |column: usize| bars.iter().map(|symbol| symbol.columns[column].len()).sum();
-            (count(volume), count(close))
-        };
-        source.dataset.group_bars().map(of_segment).collect()
-    };
+    let loaded = |condition: &str| world.loaded_beside(&fleet, &document(condition));
     assert!(loaded(conditions[0]).iter().all(|(volume, close)| volume > &0 && volume == close));
     for (number, condition) in conditions.iter().enumerate() {
         let document = document(condition);
@@ -260,6 +262,41 @@ async fn bars_that_devices_hold_are_not_read_again_by_their_worker() {
     assert_eq!(scanned.answer.rows, world.rows_by_cpu_as_of(&past, time));
     assert_ne!(scanned.answer.rows, world.rows_by_cpu(&past));
     assert!(each[1].counts().copied_in_bytes - before < 30_000, "{before} {:?}", each[1].counts());
+}
+
+/// What the host makes for kernels itself is right too where it did not read all bars: labels, clocks, cross-sections, in adjusted prices.
+#[tokio::test(flavor = "multi_thread")]
+async fn labels_clocks_and_ranks_are_right_where_bars_are_not_read_again() {
+    let mut world = World::new().await;
+    let worker = world.device_worker("a", "when=random seed=8", waits()).await;
+    world.wait_for(&["a"]).await;
+    let conditions = [
+        "volume > sma(volume, N)",
+        "sector == 'Technology' and volume > sma(volume, N)",
+        "weekday == 4 and volume > sma(volume, N)",
+        "count(weekday == 4 and volume > sma(volume, N), 9) > 1",
+        "xs_rank(roc(volume, N)) <= 9",
+        "breadth(volume > sma(volume, N), by=sector) > 0.2",
+    ];
+    for adjust in ["none", "split+dividend"] {
+        for condition in conditions {
+            let document = |bars: &str| ScanDocument {
+                dataset: Some("demo".to_owned()),
+                adjust: Some(adjust.to_owned()),
+                condition: condition.replace('N', bars),
+                select: vec!["close".into()],
+                ..World::document()
+            };
+            for bars in ["5", "7"] {
+                let document = document(bars);
+                let found = world.rows_of(&document, ShardSpec::Count(1)).await;
+                assert_eq!(found, world.rows_by_cpu(&document), "{condition}, {adjust}, {bars}");
+                assert!(!found.is_empty(), "{condition}, {adjust}, {bars}");
+            }
+            let loaded = world.loaded_beside(&worker.fleet, &document("7"));
+            assert!(loaded.iter().all(|(volume, _)| *volume == 0), "{condition}, {adjust}: {loaded:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
