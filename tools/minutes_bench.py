@@ -43,7 +43,7 @@ ROUNDS = 3
 # CPU time may grow with at most this exponent.
 EXPONENT_MAX = 1.05
 # Memory of imports whose growth is measured: the rows of none of them fit, those of each do. With an amount between, the larger ones alone would
-# write their rows to files, and the exponent would be of that step.
+# write their rows to files, and the exponent would have that step in it.
 GROWTH_MEMORY = {"import by files": "256MiB", "import in memory": "6GiB"}
 # A scan may take so many times as long as reading what it needs.
 READS_MAX = 2
