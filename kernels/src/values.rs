@@ -58,9 +58,42 @@ impl Values {
         self.range(symbol, output).and_then(|range| self.values.get_mut(range)).unwrap_or_default()
     }
 
-    /// Leaves outputs out that were not.
-    pub(crate) fn leave_out(&mut self, outputs: &Range<usize>) {
-        self.places.get_mut(outputs.clone()).unwrap_or_default().fill(None);
+    /// Takes some of the outputs, which are left out here from now on: none of them is in memory twice afterwards.
+    pub(crate) fn take_out(&mut self, outputs: &Range<usize>) -> Self {
+        let bars =
+            |symbol: usize| (self.begins[symbol + 1] - self.begins[symbol]).checked_div(self.stored).unwrap_or(0);
+        let all_bars = (0..self.symbols()).map(bars);
+        let is_left_out = |output: usize| self.places.get(outputs.start + output).is_none_or(Option::is_none);
+        let mut taken = Self::new(outputs.len(), is_left_out, all_bars.clone());
+        for symbol in 0..self.symbols() {
+            for (at, output) in outputs.clone().enumerate() {
+                taken.series_mut(symbol, at).copy_from_slice(self.series(symbol, output));
+            }
+        }
+        let is_left_out = |output: usize| outputs.contains(&output) || self.places[output].is_none();
+        let (mut places, mut stored) = (vec![None; self.outputs()], 0);
+        for (output, place) in places.iter_mut().enumerate().filter(|(output, _)| !is_left_out(*output)) {
+            *place = self.places[output].map(|_| stored);
+            stored += 1;
+        }
+        // The rest moves to the front.
+        let ranges = (0..self.symbols()).map(|symbol| {
+            let stay = (0..self.outputs()).filter(|output| places[*output].is_some());
+            stay.filter_map(|output| self.range(symbol, output)).collect::<Vec<_>>()
+        });
+        let (mut end, mut begins) = (0, vec![0]);
+        for ranges in ranges.collect::<Vec<_>>() {
+            for range in ranges {
+                let length = range.len();
+                self.values.copy_within(range, end);
+                end += length;
+            }
+            begins.push(end);
+        }
+        self.values.truncate(end);
+        self.values.shrink_to_fit();
+        (self.places, self.stored, self.begins) = (places, stored, begins);
+        taken
     }
 
     /// Stores a value; nothing where there is no such output or bar.
@@ -125,7 +158,37 @@ mod tests {
         assert_eq!((none.get(0, 1), none.get(0, 2), none.get(1, 0)), (Some(&[][..]), None, None));
         assert_eq!(Values::default().symbols(), 0);
         let mut one = Values::from(vec![vec![1.0, 2.0], vec![3.0, 4.0]]);
-        one.leave_out(&(0..1));
+        assert_eq!(one.take_out(&(0..1)).nested(), [[vec![1.0, 2.0]]]);
         assert_eq!(one.nested(), [[vec![], vec![3.0, 4.0]]]);
+    }
+
+    #[test]
+    fn outputs_that_are_taken_out_are_not_in_memory_twice() {
+        let value = |symbol: usize, output: usize, bar: usize| (100 * symbol + 10 * output + bar) as f64;
+        let lengths = [3, 0, 2, 1];
+        for left_out in [vec![], vec![1], vec![2, 4], vec![0, 1, 2, 3, 4]] {
+            for outputs in [0..0, 0..2, 1..4, 3..5, 0..5] {
+                let mut values = Values::new(5, |output| left_out.contains(&output), lengths.into_iter());
+                for (symbol, bars) in lengths.into_iter().enumerate() {
+                    for (output, bar) in (0..5).flat_map(|output| (0..bars).map(move |bar| (output, bar))) {
+                        values.put(symbol, output, bar, value(symbol, output, bar));
+                    }
+                }
+                let (all, before) = (values.clone(), values.values.len());
+                let taken = values.take_out(&outputs);
+                assert_eq!((values.symbols(), values.outputs()), (4, 5));
+                assert_eq!((taken.symbols(), taken.outputs()), (4, outputs.len()));
+                assert_eq!(values.values.len() + taken.values.len(), before);
+                for (symbol, output) in (0..4).flat_map(|symbol| (0..5).map(move |output| (symbol, output))) {
+                    let is_taken = outputs.contains(&output);
+                    let (there, gone) = if is_taken {
+                        (taken.series(symbol, output - outputs.start), values.series(symbol, output))
+                    } else {
+                        (values.series(symbol, output), &[][..])
+                    };
+                    assert_eq!((there, gone), (all.series(symbol, output), &[][..]), "{symbol} {output} {outputs:?}");
+                }
+            }
+        }
     }
 }

@@ -157,6 +157,16 @@ impl Device for Unfused {
         self.device.launch(stream, function, lowered, launch, pointers)
     }
 
+    fn launch_plain(
+        &self,
+        stream: Stream,
+        function: Function,
+        size: (usize, usize),
+        argument: &[u64],
+    ) -> Result<(), Fault> {
+        self.device.launch_plain(stream, function, size, argument)
+    }
+
     fn graphs(&self) -> Option<&dyn LaunchGraphs> {
         self.device.graphs()
     }

@@ -20,10 +20,10 @@ mod health;
 mod time_chunks;
 
 pub use codegen::averages::Constants;
+pub use codegen::fixed::fixed_kernels;
 pub use codegen::headers::HEADERS;
 pub use codegen::lower::{Kernel, LowerError, Lowered};
 pub use codegen::one_bar::OneBar;
-pub use codegen::tables::table_kernels;
 pub use collective::nccl::Nccl;
 pub use collective::{Collective, Connect, RankPart};
 pub use compile::cache::{Cache, CacheError, Key};

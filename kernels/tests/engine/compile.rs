@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trawl_kernels::cuda::{
     CompileError, Compiled, Compiler, Constants, Kernel, Limits, Market, OneBar, REGISTERS_MAX, Resources, Search,
-    Sequence, Wanted, table_kernels,
+    Sequence, Wanted, fixed_kernels,
 };
 use trawl_kernels::{Precision, SymbolInput};
 
@@ -144,7 +144,7 @@ fn kernels_compile_without_spills_and_within_their_registers() {
     let mut kernels = kernels(plans.chain(catalogue()));
     kernels.extend(PLANS.iter().flat_map(|items| short_kernels(items)));
     kernels.extend(PLANS.iter().map(|items| items.iter().map(|item| (*item).to_owned()).collect()).map(one_bar_kernel));
-    kernels.extend(table_kernels().map(|kernel| (kernel.name.clone(), kernel)));
+    kernels.extend(fixed_kernels().into_iter().map(|kernel| (kernel.name.clone(), kernel)));
     let mut most = Resources::default();
     let mut wrong = Vec::new();
     for (kernel, taken) in resources(&kernels) {

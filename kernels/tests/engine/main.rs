@@ -21,6 +21,7 @@ mod gather;
 mod golden;
 mod graphs;
 mod health;
+mod laying;
 mod leaks;
 mod memory_modes;
 mod model;

@@ -28,6 +28,7 @@ struct Seen {
     held: BTreeSet<u128>,
     compiled: u64,
     loaded: u64,
+    plain: u64,
     launched: Vec<u128>,
 }
 
@@ -66,6 +67,11 @@ impl Watched {
     /// Number of kernels that were loaded, or are being loaded: their code is in the cache.
     pub fn loaded(&self) -> u64 {
         self.seen().loaded
+    }
+
+    /// Number of launches of kernels that are no plan's.
+    pub fn plain(&self) -> u64 {
+        self.seen().plain
     }
 
     /// Number of kernels compiled.
@@ -225,6 +231,17 @@ impl Device for Watched {
     ) -> Result<(), Fault> {
         self.seen().launched.push(lowered.kernel.fingerprint);
         self.cuda.launch(stream, function, lowered, launch, pointers)
+    }
+
+    fn launch_plain(
+        &self,
+        stream: Stream,
+        function: Function,
+        size: (usize, usize),
+        argument: &[u64],
+    ) -> Result<(), Fault> {
+        self.seen().plain += 1;
+        self.cuda.launch_plain(stream, function, size, argument)
     }
 
     fn graphs(&self) -> Option<&dyn LaunchGraphs> {

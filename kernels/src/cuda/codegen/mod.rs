@@ -4,6 +4,7 @@
 pub(super) mod averages;
 pub(super) mod family;
 pub(super) mod family_text;
+pub(super) mod fixed;
 pub(super) mod headers;
 pub(super) mod lower;
 pub(super) mod number;
@@ -14,6 +15,5 @@ pub(super) mod side_by_side;
 pub(super) mod statement;
 pub(super) mod step_abi;
 pub(super) mod steps;
-pub(super) mod tables;
 pub(super) mod text;
 pub(super) mod warp_partition;

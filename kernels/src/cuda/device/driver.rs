@@ -497,20 +497,18 @@ impl Device for Cuda {
         launch: &Launch,
         pointers: &Pointers,
     ) -> Result<(), Fault> {
-        self.bind()?;
-        let too_many = || Fault::Failed("a launch of too many blocks".to_owned());
-        let count = |n: usize| u32::try_from(n).map_err(|_| too_many());
-        let (blocks, threads, shared) = (count(launch.blocks)?, count(launch.threads)?, count(launch.shared_bytes)?);
-        let mut arguments = launch.arguments(pointers);
-        let mut parameters = [arguments.as_mut_ptr().cast::<c_void>()];
-        // SAFETY: the function was loaded from this launch's kernel; its one parameter has the kernel's layout and is
-        // copied by the call; its pointers are into memory that is released later in the stream.
-        unsafe {
-            let function = function.0 as sys::CUfunction;
-            let stream = stream.0 as sys::CUstream;
-            result::launch_kernel(function, (blocks, 1, 1), (threads, 1, 1), shared, stream, &mut parameters)
-        }
-        .map_err(|e| self.fault(e))
+        let size = (launch.blocks, launch.threads, launch.shared_bytes);
+        self.enqueue(stream, function, size, &mut launch.arguments(pointers))
+    }
+
+    fn launch_plain(
+        &self,
+        stream: Stream,
+        function: Function,
+        (blocks, threads): (usize, usize),
+        argument: &[u64],
+    ) -> Result<(), Fault> {
+        self.enqueue(stream, function, (blocks, threads, 0), &mut argument.to_vec())
     }
 
     fn graphs(&self) -> Option<&dyn LaunchGraphs> {

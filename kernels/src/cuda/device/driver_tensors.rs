@@ -1,38 +1,17 @@
 //! Memory that other libraries of the process use too, on the CUDA driver.
 
-use std::ffi::c_void;
 use std::ptr;
 
 use cudarc::driver::{result, sys};
 
 use crate::cuda::device::driver::Cuda;
 use crate::cuda::device::tensor::{ForeignStream, TensorDevice};
-use crate::cuda::device::{Device, Fault, Function, Mark, Stream};
+use crate::cuda::device::{Device, Fault, Mark, Stream};
 
 /// Waits of streams without flags.
 const NO_FLAGS: sys::CUevent_wait_flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
 
 impl TensorDevice for Cuda {
-    fn launch_plain(
-        &self,
-        stream: Stream,
-        function: Function,
-        (blocks, threads): (usize, usize),
-        argument: &[u64],
-    ) -> Result<(), Fault> {
-        self.bind()?;
-        let too_many = || Fault::Failed("a launch of too many blocks".to_owned());
-        let count = |n: usize| u32::try_from(n).map_err(|_| too_many());
-        let (blocks, threads) = (count(blocks)?, count(threads)?);
-        let mut argument = argument.to_vec();
-        let mut parameters = [argument.as_mut_ptr().cast::<c_void>()];
-        let (function, stream) = (function.0 as sys::CUfunction, stream.0 as sys::CUstream);
-        // SAFETY: the function's one parameter has the size of the argument, which the call copies; what it points to is released
-        // later in the stream.
-        unsafe { result::launch_kernel(function, (blocks, 1, 1), (threads, 1, 1), 0, stream, &mut parameters) }
-            .map_err(|e| self.fault(e))
-    }
-
     fn let_wait(&self, stream: ForeignStream, mark: &Mark) -> Result<(), Fault> {
         self.bind()?;
         // SAFETY: the mark's event lives; the stream is one that its owner has just named.

@@ -1,5 +1,7 @@
 //! Lays out bars as kernels read them: rows of a group's symbols side by side.
 
+use std::ops::Range;
+
 use crate::SymbolInput;
 use crate::cpu::PADDING;
 use crate::cuda::device::arguments::{GROUP_LANES, Market};
@@ -23,14 +25,7 @@ impl Market {
         let (first, end) = (first / GROUP_LANES, (first + to.len()) / GROUP_LANES);
         let begins = |row: usize| self.first_row.partition_point(|begin| (*begin as usize) <= row);
         let groups = begins(first).saturating_sub(1)..begins(end.saturating_sub(1)).min(self.groups());
-        let mut lanes: Vec<&[f64]> = vec![&[]; groups.len() * GROUP_LANES];
-        for (symbol, lane) in symbols.iter().zip(&self.lanes) {
-            let known = lane.checked_sub(groups.start * GROUP_LANES).and_then(|at| lanes.get_mut(at));
-            if let (Some(lane_bars), Some(series)) = (known, symbol.columns.get(column)) {
-                let bars = usize::try_from(self.visible[*lane]).unwrap_or(0);
-                *lane_bars = series.get(..bars).unwrap_or_default();
-            }
-        }
+        let lanes = self.bars_of_lanes(symbols, column, &groups);
         for (group, lanes) in groups.zip(lanes.chunks(GROUP_LANES)) {
             let begin = self.first_row[group] as usize;
             let rows = begin.max(first)..(self.first_row[group + 1] as usize).min(end);
@@ -40,6 +35,26 @@ impl Market {
                 lay_rows(lanes, at - begin, rows, &cell);
             }
         }
+    }
+}
+
+impl Market {
+    /// The bars that a column has in each lane of some groups.
+    pub(super) fn bars_of_lanes<'a>(
+        &self,
+        symbols: &[SymbolInput<'a>],
+        column: usize,
+        groups: &Range<usize>,
+    ) -> Vec<&'a [f64]> {
+        let mut lanes: Vec<&[f64]> = vec![&[]; groups.len() * GROUP_LANES];
+        for (symbol, lane) in symbols.iter().zip(&self.lanes) {
+            let known = lane.checked_sub(groups.start * GROUP_LANES).and_then(|at| lanes.get_mut(at));
+            if let (Some(lane_bars), Some(series)) = (known, symbol.columns.get(column)) {
+                let bars = usize::try_from(self.visible[*lane]).unwrap_or(0);
+                *lane_bars = series.get(..bars).unwrap_or_default();
+            }
+        }
+        lanes
     }
 }
 

@@ -7,6 +7,7 @@
 pub(super) mod arguments;
 pub(super) mod driver;
 mod driver_graphs;
+mod driver_launch;
 mod driver_setup;
 mod driver_tensors;
 mod event_pool;
@@ -17,6 +18,7 @@ pub(super) mod memory_mode;
 mod numa;
 mod shared_memory;
 mod state_launch;
+pub(super) mod strips;
 pub(super) mod tensor;
 
 use std::fmt::Debug;
@@ -385,6 +387,18 @@ pub trait Device: Send + Sync + Debug {
         lowered: &Lowered,
         launch: &Launch,
         pointers: &Pointers,
+    ) -> Result<(), Fault>;
+
+    /// Enqueues a kernel that is no plan's: blocks and threads of each; its argument is these cells.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    fn launch_plain(
+        &self,
+        stream: Stream,
+        function: Function,
+        size: (usize, usize),
+        argument: &[u64],
     ) -> Result<(), Fault>;
 
     /// How several kernels are launched by one call; `None` if each needs its own.

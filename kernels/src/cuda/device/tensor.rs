@@ -1,6 +1,6 @@
 //! Memory of a device that other libraries of the process use too, such as PyTorch: their streams wait for ours, and ours for theirs.
 
-use crate::cuda::device::{Fault, Function, Mark, Stream};
+use crate::cuda::device::{Fault, Mark, Stream};
 
 /// Functions of the driver that sharing needs.
 pub(super) const TENSOR_FUNCTIONS: [&str; 3] = ["cuCtxGetCurrent", "cuCtxSynchronize", "cuStreamWaitEvent"];
@@ -23,18 +23,6 @@ impl ForeignStream {
 
 /// What sharing memory needs of a device. All errors are [`Fault::Lost`] or [`Fault::Failed`].
 pub trait TensorDevice {
-    /// Enqueues a kernel that is no plan's: its argument is these cells.
-    ///
-    /// # Errors
-    /// [`Fault`].
-    fn launch_plain(
-        &self,
-        stream: Stream,
-        function: Function,
-        size: (usize, usize),
-        argument: &[u64],
-    ) -> Result<(), Fault>;
-
     /// Lets the later work of another library's stream wait for a mark.
     ///
     /// # Errors

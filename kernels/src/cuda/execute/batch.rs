@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::cuda::device::arguments::{GROUP_LANES, Laid, Market, Wanted};
 use crate::cuda::device::{CELL_BYTES, Fault, Place};
-use crate::cuda::execute::cells::{lay, row_cells};
+use crate::cuda::execute::cells::row_cells;
 use crate::cuda::execute::column_cache::{CachedColumn, ColumnKey, Neighbours, ResidentColumns};
+use crate::cuda::execute::device_laying::{Laying, LayingKernels};
 use crate::cuda::execute::graphs::{Graphs, LaunchedGraph};
 use crate::cuda::execute::held::{HeldBatch, Holding, RowsOf};
 use crate::cuda::execute::placement::Placement;
@@ -24,6 +25,8 @@ pub(super) struct Task<'a> {
     /// Cache for columns of bars with a known source.
     pub resident: Option<&'a ResidentColumns>,
     pub placement: &'a dyn Placement,
+    /// For columns that the device lays out.
+    pub laying: LayingKernels<'a>,
     /// For sequences of many kernels.
     pub graphs: &'a Arc<Graphs>,
     /// Whether values are fetched; `false` to measure the device's time only, and if they stay on the device.
@@ -205,9 +208,8 @@ impl Batch {
                     }
                 };
                 let (row_cells, precision) = (row_cells(self.precision), self.precision);
-                let cells = market.rows() * row_cells;
-                let mut fill = |first: usize, to: &mut [u64]| lay(market, symbols, (column, precision), first, to);
-                let (held, bytes) = task.placement.place(&mut self.lent, cells, &mut fill)?;
+                let laying = Laying { market, symbols, column, precision, kernels: &task.laying };
+                let (held, bytes) = task.placement.place(&mut self.lent, &laying)?;
                 let held = Arc::new(held);
                 self.bytes_in += bytes;
                 let mut known = Neighbours::new();

@@ -3,6 +3,7 @@
 use crate::cuda::codegen::number::row_bytes;
 use crate::cuda::device::CELL_BYTES;
 use crate::cuda::device::arguments::{GROUP_LANES, Launch, Market};
+use crate::cuda::device::strips::Strip;
 use crate::{Precision, SymbolInput};
 
 /// Maximum cells laid out by a single thread: 2 MiB.
@@ -98,6 +99,30 @@ pub(super) fn lay(
     std::thread::scope(|scope| {
         for (number, part) in to.chunks_mut(share).enumerate() {
             scope.spawn(move || lay(first + number * share, part));
+        }
+    });
+}
+
+/// Writes the bars of strips one after the other, on several threads if there are many.
+pub(super) fn write_bars(strips: &[Strip<'_>], precision: Precision, to: &mut [u64]) {
+    let is_long = to.len() >= LAID_ALONE_MAX;
+    let mut rest = to;
+    let mut parts = Vec::with_capacity(strips.len());
+    for strip in strips {
+        let (own, others) = std::mem::take(&mut rest).split_at_mut(strip.bar_cells(precision));
+        rest = others;
+        parts.push((strip, own));
+    }
+    let write = |parts: &mut [(&Strip<'_>, &mut [u64])]| {
+        parts.iter_mut().for_each(|(strip, to)| strip.write_bars(to, precision));
+    };
+    if !is_long {
+        return write(&mut parts);
+    }
+    let share = parts.len().div_ceil(LAYING_THREADS);
+    std::thread::scope(|scope| {
+        for parts in parts.chunks_mut(share) {
+            scope.spawn(move || write(parts));
         }
     });
 }

@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use trawl_plan::Program;
 
+use crate::cuda::codegen::fixed::lay_rows;
 use crate::cuda::compile::cache::Cache;
 use crate::cuda::device::arguments::{Market, Wanted};
 use crate::cuda::device::memory_mode::MemoryMode;
 use crate::cuda::device::{Device, Facts, Fault, Stream, Urgency};
 use crate::cuda::execute::batch::{Batch, Task};
 use crate::cuda::execute::column_cache::ResidentColumns;
+use crate::cuda::execute::device_laying::{LAID_BY_DEVICE_MIN, LayingKernels};
 use crate::cuda::execute::graphs::Graphs;
 use crate::cuda::execute::held::Holding;
 use crate::cuda::execute::paying::Paying;
@@ -26,7 +28,7 @@ use crate::cuda::execute::request::{BarsSource, Request, RequestEvent, RequestPa
 use crate::cuda::execute::state_streams::StateStreams;
 use crate::cuda::execute::transfer::{Budget, Lent, Pool};
 use crate::stages::Stages;
-use crate::{Cancel, Executable, SymbolInput, Values};
+use crate::{Cancel, Executable, Precision, SymbolInput, Values};
 
 /// Maximum batches of one request in flight: one copied in, one computed, one copied out.
 const UNDER_WAY_MAX: usize = 3;
@@ -82,6 +84,8 @@ pub struct ExecutorOptions {
     pub wait_for_fused: bool,
     /// Whether sequences of five and more kernels that run again are launched by one call, as CUDA graphs.
     pub graphs: bool,
+    /// Least bytes of a column that the device lays out itself; smaller ones are laid by the host.
+    pub laid_by_device_bytes_min: u64,
     /// Whether bars are brought before a request asks for them, where [`Executor::prefetch`] is called and as long as it pays.
     pub prefetch: bool,
 }
@@ -102,6 +106,7 @@ impl Default for ExecutorOptions {
             batch_in_bytes_max: BYTES_IN_MAX,
             wait_for_fused: false,
             graphs: true,
+            laid_by_device_bytes_min: LAID_BY_DEVICE_MIN,
             prefetch: true,
         }
     }
@@ -276,9 +281,19 @@ impl Executor {
         self.programs.ready(program, Lowering::Serial, false).is_ok_and(|ready| ready.fused)
     }
 
+    /// What lays columns out on the device.
+    pub(super) fn laying_kernels(&self) -> LayingKernels<'_> {
+        LayingKernels {
+            programs: &self.programs,
+            waits: self.options.wait_for_fused,
+            bytes_min: self.options.laid_by_device_bytes_min,
+        }
+    }
+
     /// Starts compiling the kernels of single primitives of `programs` in the background, so that new plans do not wait
-    /// for them. Returns immediately.
+    /// for them, and the one that lays out bars. Returns immediately.
     pub fn warm(&self, programs: Vec<Program>) {
+        self.programs.kernel_at_hand(lay_rows(Precision::F64));
         self.programs.warm(programs);
     }
 
@@ -388,6 +403,7 @@ impl Executor {
             wanted,
             resident: known.then_some(&self.resident),
             placement: &*self.placement,
+            laying: self.laying_kernels(),
             graphs: &self.graphs,
             fetch,
             holding,

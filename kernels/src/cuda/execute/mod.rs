@@ -4,6 +4,7 @@
 pub(super) mod batch;
 pub(super) mod cells;
 pub(super) mod column_cache;
+pub(super) mod device_laying;
 pub(super) mod device_queue;
 pub(super) mod fleet;
 pub(super) mod gather;

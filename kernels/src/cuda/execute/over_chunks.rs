@@ -62,6 +62,7 @@ impl Executor {
                 wanted,
                 resident: known.then_some(&self.resident),
                 placement: &*self.placement,
+                laying: self.laying_kernels(),
                 graphs: &self.graphs,
                 fetch,
                 holding: None,

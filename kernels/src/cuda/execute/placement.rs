@@ -4,18 +4,16 @@ use std::fmt::Debug;
 
 use crate::cuda::device::memory_mode::MemoryMode;
 use crate::cuda::device::{CELL_BYTES, Fault, Place};
+use crate::cuda::execute::device_laying::{BarsAt, Laying};
 use crate::cuda::execute::transfer::{DeviceBuffer, Track};
-
-/// Writes cells of a column: first cell, destination.
-pub(super) type Lay<'a> = dyn FnMut(usize, &mut [u64]) + 'a;
 
 /// Puts columns where kernels read them.
 pub(super) trait Placement: Send + Sync + Debug {
     fn mode(&self) -> MemoryMode;
 
-    /// A column of `cells` cells that `lay` writes, and the bytes that are moved to the device for it. Kernels that are
-    /// enqueued later in the track's stream may read it.
-    fn place(&self, track: &mut Track, cells: usize, lay: &mut Lay<'_>) -> Result<(DeviceBuffer, u64), Fault>;
+    /// A column, and the bytes that are moved to the device for it. Kernels that are enqueued later in the track's stream may read
+    /// it.
+    fn place(&self, track: &mut Track, laying: &Laying<'_>) -> Result<(DeviceBuffer, u64), Fault>;
 
     /// A copy in the device's memory of a column that is read again, if it is worth one.
     fn promote(&self, _track: &Track, _held: &DeviceBuffer) -> Result<Option<DeviceBuffer>, Fault> {
@@ -37,9 +35,9 @@ fn bytes(cells: usize) -> u64 {
 }
 
 /// A column that the host writes where kernels read it, in one piece.
-fn written(track: &Track, place: Place, cells: usize, lay: &mut Lay<'_>) -> Result<DeviceBuffer, Fault> {
-    let mut held = track.allocate_shared(place, cells)?;
-    track.write(&mut held, &mut |cells| lay(0, cells));
+fn written(track: &Track, place: Place, laying: &Laying<'_>) -> Result<DeviceBuffer, Fault> {
+    let mut held = track.allocate_shared(place, laying.cells())?;
+    track.write(&mut held, &mut |cells| laying.lay(0, cells));
     Ok(held)
 }
 
@@ -51,9 +49,13 @@ impl Placement for Pinned {
         MemoryMode::Pinned
     }
 
-    fn place(&self, track: &mut Track, cells: usize, lay: &mut Lay<'_>) -> Result<(DeviceBuffer, u64), Fault> {
+    fn place(&self, track: &mut Track, laying: &Laying<'_>) -> Result<(DeviceBuffer, u64), Fault> {
+        let cells = laying.cells();
         let held = track.allocate(cells)?;
-        track.send(held.memory(), cells, lay)?;
+        if let Some(came) = laying.lay_on_device(track, &held, BarsAt::Device)? {
+            return Ok((held, came));
+        }
+        track.send(held.memory(), cells, &mut |first, to| laying.lay(first, to))?;
         Ok((held, bytes(cells)))
     }
 }
@@ -66,10 +68,10 @@ impl Placement for Managed {
         MemoryMode::Managed
     }
 
-    fn place(&self, track: &mut Track, cells: usize, lay: &mut Lay<'_>) -> Result<(DeviceBuffer, u64), Fault> {
-        let held = written(track, Place::Managed, cells, lay)?;
+    fn place(&self, track: &mut Track, laying: &Laying<'_>) -> Result<(DeviceBuffer, u64), Fault> {
+        let held = written(track, Place::Managed, laying)?;
         track.device.prefetch(track.stream, held.memory())?;
-        Ok((held, bytes(cells)))
+        Ok((held, bytes(laying.cells())))
     }
 }
 
@@ -81,8 +83,18 @@ impl Placement for Coherent {
         MemoryMode::Coherent
     }
 
-    fn place(&self, track: &mut Track, cells: usize, lay: &mut Lay<'_>) -> Result<(DeviceBuffer, u64), Fault> {
-        Ok((written(track, Place::Host, cells, lay)?, 0))
+    fn place(&self, track: &mut Track, laying: &Laying<'_>) -> Result<(DeviceBuffer, u64), Fault> {
+        // The device reads the host's bars where they are, once, into memory of its own if it has any.
+        match track.allocate(laying.cells()) {
+            Ok(held) => {
+                if let Some(came) = laying.lay_on_device(track, &held, BarsAt::Host)? {
+                    return Ok((held, came));
+                }
+            }
+            Err(Fault::OutOfMemory { .. }) => {}
+            Err(fault) => return Err(fault),
+        }
+        Ok((written(track, Place::Host, laying)?, 0))
     }
 
     fn promote(&self, track: &Track, held: &DeviceBuffer) -> Result<Option<DeviceBuffer>, Fault> {

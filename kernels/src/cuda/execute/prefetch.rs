@@ -13,8 +13,8 @@ use crate::cuda::codegen::number::row_bytes;
 use crate::cuda::device::arguments::{Laid, Market};
 use crate::cuda::device::memory_mode::MemoryMode;
 use crate::cuda::device::{Fault, Urgency};
-use crate::cuda::execute::cells::{lay, row_cells};
 use crate::cuda::execute::column_cache::{Brought, ColumnKey};
+use crate::cuda::execute::device_laying::Laying;
 use crate::cuda::execute::device_queue::Executor;
 use crate::cuda::execute::fleet::Fleet;
 use crate::cuda::execute::paying::Prefetches;
@@ -172,9 +172,8 @@ impl Executor {
         let Some(mut lent) = self.pool.lend(Urgency::Prefetch, true)? else { return Ok(()) };
         let market = Market::of_groups_by(std::iter::once((symbols, holds)));
         let precision = program.precision();
-        let cells = market.rows() * row_cells(precision);
-        let mut fill = |first: usize, to: &mut [u64]| lay(&market, symbols, (column, precision), first, to);
-        let placed = self.placement.place(&mut lent, cells, &mut fill);
+        let laying = Laying { market: &market, symbols, column, precision, kernels: &self.laying_kernels() };
+        let placed = self.placement.place(&mut lent, &laying);
         // The track's buffers are free again, whatever came of it.
         let settled = lent.settle();
         let (held, _) = placed?;

@@ -261,6 +261,15 @@ impl Programs {
         self.loader.get(kernel)
     }
 
+    /// The same if it is compiled; otherwise it is compiled in the background.
+    pub fn kernel_at_hand(&self, kernel: &Kernel) -> Option<Function> {
+        let found = self.loader.at_hand(kernel);
+        if found.is_none() {
+            self.ask_for_kernel(kernel);
+        }
+        found
+    }
+
     /// Starts compiling and loading the single-primitive kernels of `programs` in the background, in `f64`: those of `f32`
     /// are compiled on demand.
     pub fn warm(&self, programs: Vec<Program>) {
@@ -304,13 +313,14 @@ impl Programs {
     }
 
     fn ask_for(&self, sequence: &Sequence) {
-        for call in &sequence.calls {
-            let kernel = &call.lowered.kernel;
-            if locked(&self.loader.asked).insert(kernel.fingerprint)
-                && self.background.as_ref().is_none_or(|thread| thread.try_send(kernel.clone()).is_err())
-            {
-                locked(&self.loader.asked).remove(&kernel.fingerprint);
-            }
+        sequence.calls.iter().for_each(|call| self.ask_for_kernel(&call.lowered.kernel));
+    }
+
+    fn ask_for_kernel(&self, kernel: &Kernel) {
+        if locked(&self.loader.asked).insert(kernel.fingerprint)
+            && self.background.as_ref().is_none_or(|thread| thread.try_send(kernel.clone()).is_err())
+        {
+            locked(&self.loader.asked).remove(&kernel.fingerprint);
         }
     }
 

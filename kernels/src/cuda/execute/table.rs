@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
-use crate::cuda::codegen::tables::{self, TABLE_THREADS};
+use crate::cuda::codegen::fixed::{self, FIXED_THREADS};
 use crate::cuda::device::arguments::{GROUP_LANES, Wanted};
 use crate::cuda::device::{Fault, Function, Stream, Urgency};
 use crate::cuda::execute::device_queue::Executor;
@@ -34,8 +34,8 @@ const BLOCKS_MAX: usize = i32::MAX as usize;
 pub struct KeptOutputs {
     /// The first of the outputs that were to be kept, each of which is a feature.
     first: usize,
-    /// `[symbol][feature][bar - from]` of what the device does not have; empty otherwise.
-    host: Vec<Vec<Vec<f64>>>,
+    /// By symbol and feature, from bar `from` on: what the device does not have.
+    host: Values,
     from: Vec<usize>,
     held: Option<(Arc<DeviceBuffer>, Vec<HeldBatch>)>,
 }
@@ -105,15 +105,14 @@ impl Executor {
     }
 
     fn launch_table(&self, stream: Stream, function: Function, elements: usize, argument: &[u64]) -> Result<(), Fault> {
-        let blocks = elements.div_ceil(TABLE_THREADS);
+        let blocks = elements.div_ceil(FIXED_THREADS);
         if blocks > BLOCKS_MAX {
             return Err(Fault::Failed(format!("tensors of {elements} values, for which a launch has too few blocks")));
         }
         if blocks == 0 {
             return Ok(());
         }
-        let tensors = self.device.tensors().ok_or_else(not_shared)?;
-        tensors.launch_plain(stream, function, (blocks, TABLE_THREADS), argument)
+        self.device.launch_plain(stream, function, (blocks, FIXED_THREADS), argument)
     }
 }
 
@@ -149,7 +148,7 @@ impl FeatureTable {
                 sent?
             };
             // All rows are without a value: those of bars that there are not stay so.
-            let function = executor.programs.kernel(&tables::rows(crate::Precision::F64))?;
+            let function = executor.programs.kernel(&fixed::table_rows(crate::Precision::F64))?;
             let argument = [0, 0, 0, table.memory().at(0), rows as u64, features as u64];
             executor.launch_table(stream, function, rows, &argument)?;
             OwnMark::new(&executor.device, stream)?.wait()?;
@@ -181,9 +180,7 @@ impl FeatureTable {
             Err(fault) if fault.has_no_kernel() => (executable.evaluate_from(symbols, from, cancel)?, None),
             Err(fault) => return Err(EngineError::Device(fault)),
         };
-        let of_symbol = |symbol| kept.clone().map(|output| values.series(symbol, output).to_vec()).collect();
-        let host = (0..symbols.len()).map(of_symbol).collect();
-        values.leave_out(&kept);
+        let host = values.take_out(&kept);
         Ok((values, KeptOutputs { first: kept.start, host, from: from.to_vec(), held }))
     }
 
@@ -281,14 +278,13 @@ impl FeatureTable {
             }
             own.push((feature, cells.len()));
             let value = |(_, row): &(u32, TableRow)| {
-                let series = kept.host[row.symbol].get(feature);
                 let at = row.bar.checked_sub(kept.from[row.symbol]);
-                series.zip(at).and_then(|(series, at)| series.get(at)).copied().unwrap_or(f64::NAN).to_bits()
+                at.and_then(|at| kept.host.series(row.symbol, feature).get(at)).copied().unwrap_or(f64::NAN).to_bits()
             };
             cells.extend(rows.iter().map(value));
         }
         let precision = batch.map_or(crate::Precision::F64, |batch| batch.precision);
-        let function = executor.programs.kernel(&tables::rows(precision))?;
+        let function = executor.programs.kernel(&fixed::table_rows(precision))?;
         let mut lent = executor.lend()?;
         let sent = lent.allocate(cells.len())?;
         for (feature, at) in own {
@@ -322,7 +318,7 @@ impl FeatureTable {
             let mut lent = executor.lend()?;
             let sent = lent.allocate(cells.len().max(1))?;
             executor.sent(&mut lent, &sent, &cells).and(lent.settle())?;
-            let function = executor.programs.kernel(&tables::windows())?;
+            let function = executor.programs.kernel(&fixed::table_windows())?;
             let places = [&self.table, &sent, &values, &mask].map(|buffer| buffer.memory().at(0));
             let sizes = [count, window, self.features, width].map(|size| size as u64);
             executor.launch_table(self.stream, function, count, &[places, sizes].concat())?;

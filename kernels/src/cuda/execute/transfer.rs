@@ -270,10 +270,7 @@ impl Track {
         let mut done = 0;
         while done < cells {
             if self.inward[self.filling].used == self.staging_cells {
-                let mark = self.mark()?;
-                self.inward[self.filling].busy = Some(mark);
-                self.filling = 1 - self.filling;
-                self.free_buffer()?;
+                self.next_buffer()?;
             }
             let buffer = &mut self.inward[self.filling];
             let (at, piece) = (buffer.used, (self.staging_cells - buffer.used).min(cells - done));
@@ -285,8 +282,25 @@ impl Track {
         Ok(())
     }
 
-    /// Waits until the device no longer reads the buffer that is filled next.
-    fn free_buffer(&mut self) -> Result<(), Fault> {
+    /// Copies at most a buffer of cells to the beginning of such memory, at once.
+    pub fn send_together(&mut self, to: &Memory, cells: usize, fill: &mut dyn FnMut(&mut [u64])) -> Result<(), Fault> {
+        if self.staging_cells - self.inward[self.filling].used < cells {
+            self.next_buffer()?;
+        }
+        let buffer = &mut self.inward[self.filling];
+        let at = buffer.used;
+        self.device.fill(&mut buffer.staging, at, cells, fill);
+        self.device.copy_in(self.stream, (&buffer.staging, at), (to, 0), cells)?;
+        // Pieces of columns are whole rows, and so are buffers.
+        buffer.used = (at + cells).next_multiple_of(GROUP_LANES);
+        Ok(())
+    }
+
+    /// Goes on to the other buffer, once the device no longer reads it.
+    fn next_buffer(&mut self) -> Result<(), Fault> {
+        let mark = self.mark()?;
+        self.inward[self.filling].busy = Some(mark);
+        self.filling = 1 - self.filling;
         let buffer = &mut self.inward[self.filling];
         buffer.used = 0;
         match buffer.busy.take() {
