@@ -86,8 +86,8 @@ struct Stream {
     int priority = 0;
     // When all of it is done, by the device's clock.
     int64_t end = 0;
-    // Bytes whose release was asked for here and did not happen yet: allocations of this stream alone may take them.
-    uint64_t leaving_bytes = 0;
+    // Bytes whose release was asked for here and did not happen yet, rounded and not: allocations of this stream alone may take them.
+    uint64_t leaving_bytes = 0, leaving_used = 0;
 };
 
 struct GraphNode {
@@ -315,6 +315,7 @@ struct Device {
             case Kind::BIRTH: arena.bear(work.to); break;
             case Kind::BURIAL:
                 stream.leaving_bytes -= rounded(work.bytes, ALIGNMENT);
+                stream.leaving_used -= work.bytes;
                 bury(work.to, work.bytes);
                 break;
             case Kind::RECORD: work.mark->is_reached = true; break;
@@ -445,7 +446,8 @@ struct Device {
         if (is_kept || !settings.fragments) kept_bytes -= std::min(kept_bytes, takes);
         taken_bytes += takes;
         used_bytes += bytes;
-        counts.most_bytes = std::max(counts.most_bytes, used_bytes);
+        // As it was refused or not: what leaves in this stream is not beside it.
+        counts.most_bytes = std::max(counts.most_bytes, used_bytes - stream.leaving_used);
         if (is_now) {
             arena.bear(address);
         } else {

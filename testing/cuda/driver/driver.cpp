@@ -300,6 +300,7 @@ int cuMemFreeAsync(uint64_t address, void* handle) {
     if (!allocation || allocation->is_released) return INVALID_VALUE;
     allocation->is_released = true;
     stream->leaving_bytes += rounded(allocation->bytes, ALIGNMENT);
+    stream->leaving_used += allocation->bytes;
     Work work{Kind::BURIAL};
     work.to = address, work.bytes = allocation->bytes;
     device.put(*stream, NO_ENGINE, 0, std::move(work));

@@ -76,7 +76,7 @@ pub struct Counts {
     pub copied_out_bytes: u64,
     /// Bytes currently allocated.
     pub used_bytes: u64,
-    /// Maximum bytes allocated at one time.
+    /// Maximum bytes allocated at one time, without what left in the stream of the last allocation.
     pub most_bytes: u64,
     /// Allocations that were not released.
     pub live_allocations: u64,

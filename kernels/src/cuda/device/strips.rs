@@ -1,4 +1,5 @@
-//! Bars as a device lays them out itself: it is told of strips of rows where each lane's bars are, in its own memory or in the host's.
+//! Bars as a device lays them out itself: strips of rows are described to it, with where each lane's bars are, in its own memory or in
+//! the host's.
 
 use crate::cpu::PADDING;
 use crate::cuda::codegen::number::{number_bytes, row_bytes};
