@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use trawl_kernels::NoCancel;
 use trawl_kernels::cuda::{Connect, ExecutorOptions, GatherOptions, Gathers, Nccl, Search};
 use trawl_plan::Program;
-use trawl_test_driver::Driver;
+use trawl_test_driver::{Driver, TestDevice};
 
 use crate::device::{plan, waits};
 use crate::fleet::{Devices, devices};
@@ -194,6 +194,8 @@ fn requests_side_by_side_gather_in_one_order() {
 
 #[test]
 fn a_library_that_is_not_there_or_too_little_is_a_sentence() {
+    // Its driver is open in this process, as NVIDIA's is where their NCCL is used.
+    let _device = TestDevice::new("");
     let root = std::env::temp_dir().join(format!("trawl-nccl-{}", std::process::id()));
     let [other, none] = ["other", "none"].map(|name| root.join(name));
     [&other, &none].into_iter().for_each(|folder| std::fs::create_dir_all(folder).expect("a folder"));
