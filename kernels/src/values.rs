@@ -70,20 +70,18 @@ impl Values {
                 taken.series_mut(symbol, at).copy_from_slice(self.series(symbol, output));
             }
         }
-        let is_left_out = |output: usize| outputs.contains(&output) || self.places[output].is_none();
-        let (mut places, mut stored) = (vec![None; self.outputs()], 0);
-        for (output, place) in places.iter_mut().enumerate().filter(|(output, _)| !is_left_out(*output)) {
-            *place = self.places[output].map(|_| stored);
+        let mut places = self.places.clone();
+        places.get_mut(outputs.clone()).unwrap_or_default().fill(None);
+        let mut stored = 0;
+        for place in places.iter_mut().flatten() {
+            *place = stored;
             stored += 1;
         }
         // The rest moves to the front.
-        let ranges = (0..self.symbols()).map(|symbol| {
-            let stay = (0..self.outputs()).filter(|output| places[*output].is_some());
-            stay.filter_map(|output| self.range(symbol, output)).collect::<Vec<_>>()
-        });
         let (mut end, mut begins) = (0, vec![0]);
-        for ranges in ranges.collect::<Vec<_>>() {
-            for range in ranges {
+        for symbol in 0..self.symbols() {
+            for output in (0..places.len()).filter(|output| places[*output].is_some()) {
+                let range = self.range(symbol, output).unwrap_or_default();
                 let length = range.len();
                 self.values.copy_within(range, end);
                 end += length;

@@ -446,7 +446,7 @@ struct Device {
         if (is_kept || !settings.fragments) kept_bytes -= std::min(kept_bytes, takes);
         taken_bytes += takes;
         used_bytes += bytes;
-        // As it was refused or not: what leaves in this stream is not beside it.
+        // As the limit above: what leaves in this stream is gone when the allocation begins.
         counts.most_bytes = std::max(counts.most_bytes, used_bytes - stream.leaving_used);
         if (is_now) {
             arena.bear(address);

@@ -36,9 +36,7 @@ impl Market {
             }
         }
     }
-}
 
-impl Market {
     /// The bars that a column has in each lane of some groups.
     pub(super) fn bars_of_lanes<'a>(
         &self,

@@ -11,7 +11,8 @@ pub enum MemoryMode {
     Pinned,
     /// In managed memory, whose pages are moved to the device before they are read.
     Managed,
-    /// Kernels read host memory over a link that keeps caches coherent, as on GH200; bars that are read again are copied.
+    /// A kernel reads bars in host memory, over a link that keeps caches coherent, as on GH200, and lays them out in the device's. Where
+    /// the host lays them, kernels read them in place, and those that are read again are copied.
     Coherent,
 }
 

@@ -12,7 +12,8 @@ use crate::cuda::execute::programs::Programs;
 use crate::cuda::execute::transfer::{DeviceBuffer, Track};
 use crate::{Precision, SymbolInput};
 
-/// Default least bytes of a column that the device lays out: below it, its launches take as long as what they spare.
+/// Default least bytes of a column that the device lays out: below it, a thread of the host takes some 0.5 ms. Where launches pay was not
+/// measured.
 pub(super) const LAID_BY_DEVICE_MIN: u64 = 2 << 20;
 
 /// Cells of a strip with its description, at most.
@@ -71,16 +72,23 @@ impl Laying<'_> {
         self.market.strips(self.symbols, self.column)
     }
 
-    /// Lets the device lay the column out in memory of its own; the bytes of bars that came to it, or `None` if the host has to.
-    /// Later work of the track's stream may read the column.
-    pub fn lay_on_device(&self, track: &mut Track, held: &DeviceBuffer, at: BarsAt) -> Result<Option<u64>, Fault> {
+    /// The kernel by which the device lays the column out; `None` if the host has to.
+    pub fn kernel(&self, track: &Track, at: BarsAt) -> Option<Function> {
         // What the host has is of this precision alone.
         let can = at == BarsAt::Device || self.precision == Precision::F64;
-        if !can || track.staging_cells < CELLS_OF_STRIP {
-            return Ok(None);
-        }
         let bytes = (self.cells() * CELL_BYTES) as u64;
-        let Some(kernel) = self.kernels.kernel(self.precision, bytes) else { return Ok(None) };
+        if can && track.staging_cells >= CELLS_OF_STRIP { self.kernels.kernel(self.precision, bytes) } else { None }
+    }
+
+    /// Lets the device lay the column out in memory of its own; the bytes of bars that came to it, or `None` if there is no memory for
+    /// what comes beside it. Later work of the track's stream may read the column.
+    pub fn lay_on_device(
+        &self,
+        track: &mut Track,
+        kernel: Function,
+        held: &DeviceBuffer,
+        at: BarsAt,
+    ) -> Result<Option<u64>, Fault> {
         let cells_of =
             |strip: &Strip<'_>| STRIP_CELLS + if at == BarsAt::Device { strip.bar_cells(self.precision) } else { 0 };
         let room = self.strips().map(|strip| cells_of(&strip)).sum::<usize>().min(track.staging_cells);

@@ -52,7 +52,9 @@ impl Placement for Pinned {
     fn place(&self, track: &mut Track, laying: &Laying<'_>) -> Result<(DeviceBuffer, u64), Fault> {
         let cells = laying.cells();
         let held = track.allocate(cells)?;
-        if let Some(came) = laying.lay_on_device(track, &held, BarsAt::Device)? {
+        if let Some(kernel) = laying.kernel(track, BarsAt::Device)
+            && let Some(came) = laying.lay_on_device(track, kernel, &held, BarsAt::Device)?
+        {
             return Ok((held, came));
         }
         track.send(held.memory(), cells, &mut |first, to| laying.lay(first, to))?;
@@ -85,14 +87,16 @@ impl Placement for Coherent {
 
     fn place(&self, track: &mut Track, laying: &Laying<'_>) -> Result<(DeviceBuffer, u64), Fault> {
         // The device reads the host's bars where they are, once, into memory of its own if it has any.
-        match track.allocate(laying.cells()) {
-            Ok(held) => {
-                if let Some(came) = laying.lay_on_device(track, &held, BarsAt::Host)? {
-                    return Ok((held, came));
+        if let Some(kernel) = laying.kernel(track, BarsAt::Host) {
+            match track.allocate(laying.cells()) {
+                Ok(held) => {
+                    if let Some(came) = laying.lay_on_device(track, kernel, &held, BarsAt::Host)? {
+                        return Ok((held, came));
+                    }
                 }
+                Err(Fault::OutOfMemory { .. }) => {}
+                Err(fault) => return Err(fault),
             }
-            Err(Fault::OutOfMemory { .. }) => {}
-            Err(fault) => return Err(fault),
         }
         Ok((written(track, Place::Host, laying)?, 0))
     }

@@ -60,7 +60,7 @@ impl Executor {
         ahead: Ahead<'_>,
         cancel: &dyn Cancel,
     ) -> Result<u64, Fault> {
-        // Coherent bars are read where they are.
+        // Over a coherent link the first scan reads bars where the host has them.
         let is_copied = self.placement.mode() != MemoryMode::Coherent;
         if !self.options.prefetch || !is_copied || self.lost().is_some() {
             return Ok(0);
